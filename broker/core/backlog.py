@@ -1,0 +1,71 @@
+"""What one connection has still to be told: an ordered set, not a queue.
+
+Pure. A cue says "this changed", so a key waits at most once however often it changes, and memory is
+bounded by what the connection subscribed to (promise 6). Beside each waiting topic stands the n of the
+first change that it has not been told: that gives the low-water id (design section 3), below which
+everything has been written on this stream.
+"""
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from broker.core.hub import Topic
+
+W = TypeVar("W")
+
+
+class Backlog(Generic[W]):
+    """The waiting topics of one connection, oldest first change first."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: dict[Topic[W], int] | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting) if self._waiting else 0
+
+    def __contains__(self, topic: "Topic[W]") -> bool:
+        return bool(self._waiting) and topic in self._waiting
+
+    def __repr__(self) -> str:
+        return f"<Backlog {len(self)} waiting>"
+
+    def add(self, topic: "Topic[W]", n: int) -> bool:
+        """Let `topic` wait since change `n`; True if it did not wait already."""
+        waiting = self._waiting
+        if waiting is None:
+            self._waiting = {topic: n}
+            return True
+        if topic in waiting:
+            return False
+        waiting[topic] = n
+        return True
+
+    def discard(self, topic: "Topic[W]") -> None:
+        """Forget `topic`: nobody wants to be told any more."""
+        if self._waiting is not None and self._waiting.pop(topic, None) is not None and not self._waiting:
+            self._waiting = None
+
+    def take(self) -> "list[tuple[Topic[W], int | None]]":
+        """Remove and return the topics that may be told now, oldest first, each with its low-water n.
+
+        Once that cue is written, everything at or below its low-water n has been written on this stream: n
+        is just below the first change of the oldest topic that then still waits, and None if none does (the
+        reader's own position is the mark then).
+        """
+        waiting = self._waiting
+        if not waiting:
+            return []
+        ready = [item for item in waiting.items() if not item[0].is_held]
+        rest = {topic: n for topic, n in waiting.items() if topic.is_held}
+        self._waiting = rest or None
+        oldest = min(rest.values()) if rest else None
+        taken: list[tuple[Topic[W], int | None]] = []
+        # Backwards, so that the minimum of what still waits after each one costs one step. Entries come in
+        # log order, but a catch-up may add older ones late, so the last need not be the newest.
+        for topic, n in reversed(ready):
+            taken.append((topic, None if oldest is None else oldest - 1))
+            oldest = n if oldest is None else min(oldest, n)
+        taken.reverse()
+        return taken

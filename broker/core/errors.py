@@ -1,0 +1,141 @@
+"""Everything the broker refuses or fails at, as one tree.
+
+    BrokerError
+    ├── BadRequest              the caller must change the request
+    │   ├── InvalidUri
+    │   ├── InvalidTenant
+    │   ├── InvalidContents     contents or metadata that cannot be published
+    │   ├── InvalidCursor       a resources/list cursor that we did not make
+    │   └── TooLarge            over a documented limit
+    ├── NotFound                unknown, or not yours: deliberately the same
+    │   ├── ResourceNotFound
+    │   └── SessionNotFound
+    ├── Conflict                If-Match and its like did not hold
+    ├── LimitReached            a quota or limit; later or smaller may work
+    ├── Unavailable             retry: nothing is wrong with the request
+    │   ├── StoreUnavailable    Redis is unreachable, loading, full or read-only
+    │   └── Draining            this replica is leaving; another one answers
+    └── Misconfigured           an operator must act
+        └── WrongStore          another schema, shard count or server
+
+`reason` is a metric label and a log field; `retryable` says whether the same request may succeed later.
+Codes and statuses belong to the dialects (wire/) and to http/, never to these classes.
+"""
+
+from typing import ClassVar
+
+
+class BrokerError(Exception):
+    """What the broker refuses or fails at; the message is a sentence for a person."""
+
+    reason: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+
+
+class BadRequest(BrokerError):
+    """The caller must change the request."""
+
+    reason = "bad_request"
+
+
+class InvalidUri(BadRequest):
+    """A string that cannot name a resource."""
+
+    reason = "invalid_uri"
+
+    def __init__(self, uri: str, why: str) -> None:
+        shown = ascii(uri if len(uri) <= 120 else uri[:117] + "...")
+        super().__init__(f"{shown} is not a resource URI: {why}.")
+        self.uri = uri
+
+
+class InvalidTenant(BadRequest):
+    """A string that cannot name a tenant."""
+
+    reason = "invalid_tenant"
+
+
+class InvalidContents(BadRequest):
+    """Contents or metadata that cannot be published."""
+
+    reason = "invalid_contents"
+
+
+class InvalidCursor(BadRequest):
+    """A resources/list cursor that this fleet did not make, or made for another tenant."""
+
+    reason = "invalid_cursor"
+
+
+class TooLarge(BadRequest):
+    """Over a documented size limit."""
+
+    reason = "too_large"
+
+
+class NotFound(BrokerError):
+    """Unknown, or not yours: deliberately the same (promise 7)."""
+
+    reason = "not_found"
+
+
+class ResourceNotFound(NotFound):
+    """No resource of this tenant that this principal may read has that URI."""
+
+    reason = "resource_not_found"
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(f"There is no resource {ascii(uri)}.")
+        self.uri = uri
+
+
+class SessionNotFound(NotFound):
+    """The session ended, never was, or belongs to somebody else: start a new one with initialize."""
+
+    reason = "session_not_found"
+
+    def __init__(self) -> None:
+        super().__init__("This session has ended or is unknown; start a new one with initialize.")
+
+
+class Conflict(BrokerError):
+    """The resource is not at the revision that the caller expected."""
+
+    reason = "conflict"
+
+
+class LimitReached(BrokerError):
+    """A quota or limit was reached."""
+
+    reason = "limit"
+
+
+class Unavailable(BrokerError):
+    """Nothing is wrong with the request: send it again."""
+
+    reason = "unavailable"
+    retryable = True
+
+
+class StoreUnavailable(Unavailable):
+    """Redis is unreachable, loading, full or read-only."""
+
+    reason = "store_unavailable"
+
+
+class Draining(Unavailable):
+    """This replica is leaving; another one answers."""
+
+    reason = "draining"
+
+
+class Misconfigured(BrokerError):
+    """An operator must act."""
+
+    reason = "misconfigured"
+
+
+class WrongStore(Misconfigured):
+    """Redis holds another schema or shard count, or is a server that we cannot use."""
+
+    reason = "wrong_store"

@@ -1,0 +1,174 @@
+"""Who on this replica watches what.
+
+Rules:
+
+1. The hub does no I/O and never awaits: each change of who watches what, and each dispatch of an entry, is
+   atomic without a lock.
+2. The hub knows keys, watchers and revisions; never sessions, connections or wire formats. `Topic.wire` is
+   made once per key by the encoder given at the start and only handed back.
+3. A topic's `seen` revision changes only together with marking all of its watchers: by an entry, by a
+   resync, or by a subscriber's read that finds another revision. (One raised quietly by a newcomer's read
+   would hide that change from the earlier watchers for ever.)
+4. Unknown counts as different.
+5. An event costs per watcher of its key, never per connection (promise 5).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from broker.core.backlog import Backlog
+from broker.core.identity import LIST, Principal, ResourceKey
+from broker.core.log import LIST as LIST_ENTRY
+from broker.core.log import REMOVE, Entry
+from broker.core.revision import Revision
+
+W = TypeVar("W")
+
+
+class Watcher(Protocol[W]):
+    """What the hub needs of a connection. `mark` must not await and must not call the hub."""
+
+    backlog: Backlog[W]
+    principal: Principal
+
+    def mark(self) -> None:
+        """Note that the backlog has grown; called once per topic that was added."""
+        ...
+
+
+class Topic(Generic[W]):
+    """A key that somebody on this replica watches, interned: one object per key, hashed by identity."""
+
+    __slots__ = ("is_held", "key", "seen", "tick", "watchers", "wire")
+
+    def __init__(self, key: ResourceKey, wire: W) -> None:
+        self.key = key
+        self.wire = wire
+        self.watchers: dict[Watcher[W], None] = {}
+        self.seen: Revision | None = None
+        self.tick = 0
+        """The cursor's tick when an entry last touched this key: a resync's older answer is dropped."""
+        self.is_held = False
+        """Told within the last second: list changes are cued at most once a second, the last one always."""
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.key.tenant}/{self.key.uri} {len(self.watchers)} watchers seen={self.seen}>"
+
+
+class Hub(Generic[W]):
+    """The registry of watchers of one replica."""
+
+    def __init__(self, encode: Callable[[ResourceKey], W]) -> None:
+        self._encode = encode
+        self._topics: dict[ResourceKey, Topic[W]] = {}
+        self._subscriptions = 0
+        self._cued_lists: list[Topic[W]] = []
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def __iter__(self) -> Iterator[Topic[W]]:
+        return iter(self._topics.values())
+
+    def __repr__(self) -> str:
+        return f"<Hub {len(self._topics)} topics, {self._subscriptions} subscriptions>"
+
+    @property
+    def subscriptions(self) -> int:
+        """How many (connection, key) pairs there are."""
+        return self._subscriptions
+
+    def get(self, key: ResourceKey) -> Topic[W] | None:
+        """Return the topic of `key` if anybody watches it."""
+        return self._topics.get(key)
+
+    def subscribe(self, watcher: Watcher[W], key: ResourceKey) -> Topic[W]:
+        """Let `watcher` be marked at each change of `key` from now on. Twice is once.
+
+        Undone by `unsubscribe`. Read the key's revision after this and give it to `observe`.
+        """
+        topic = self._topics.get(key)
+        if topic is None:
+            topic = self._topics[key] = Topic(key, self._encode(key))
+        if watcher not in topic.watchers:
+            topic.watchers[watcher] = None
+            self._subscriptions += 1
+        return topic
+
+    def unsubscribe(self, watcher: Watcher[W], topic: Topic[W]) -> None:
+        """Undo `subscribe`: no later change marks the watcher, and what waits for it is forgotten."""
+        watcher.backlog.discard(topic)
+        if watcher in topic.watchers:
+            del topic.watchers[watcher]
+            self._subscriptions -= 1
+            if not topic.watchers and self._topics.get(topic.key) is topic:
+                del self._topics[topic.key]
+
+    def dispatch(self, entry: Entry, tick: int) -> int:
+        """Mark everybody whom `entry` concerns; returns how many cues that owes.
+
+        Session entries do not concern the hub. Their reader is sessions.py.
+        """
+        told = 0
+        if entry.uri:
+            topic = self._topics.get(ResourceKey(entry.tenant, entry.uri))
+            if topic is not None:
+                told += self._change(
+                    topic, entry.revision, tick, entry.scopes if entry.kind != REMOVE else None
+                )
+        if entry.relists or entry.kind == LIST_ENTRY:
+            topic = self._topics.get(ResourceKey(entry.tenant, LIST))
+            if topic is not None:
+                told += self._change(topic, entry.revision, tick, None)
+        return told
+
+    def observe(self, topic: Topic[W], revision: Revision, asked_at: int) -> int:
+        """Take in a revision that was read from Redis, asked for when the cursor's tick was `asked_at`.
+
+        By inequality: another revision than the one seen is a change that no entry told us (or has not told
+        us yet), so all watchers are marked. Dropped where an entry has touched the key since the question.
+        """
+        if topic.tick > asked_at or topic.seen == revision:
+            return 0
+        if topic.seen is None:
+            # The first to look: nobody was promised anything before this (rule 4 is for those who were).
+            topic.seen = revision
+            return 0
+        return self._change(topic, revision, topic.tick, None)
+
+    def hold(self) -> list[Topic[W]]:
+        """Hold each list that was cued since the last call, and return them; `release` them a second later.
+
+        List changes come in bursts (a job publishes a thousand new resources): the first is told at once,
+        the rest of that second together.
+        """
+        held, self._cued_lists = self._cued_lists, []
+        for topic in held:
+            topic.is_held = True
+        return held
+
+    def release(self, topic: Topic[W]) -> None:
+        """Undo `hold`: whoever waits for the list's change is marked, and the next second begins."""
+        topic.is_held = False
+        owed = [watcher for watcher in topic.watchers if topic in watcher.backlog]
+        if owed:
+            self._cued_lists.append(topic)
+        for watcher in owed:
+            watcher.mark()
+
+    def _change(self, topic: Topic[W], revision: Revision, tick: int, scopes: frozenset[str] | None) -> int:
+        topic.seen = revision
+        topic.tick = tick
+        if topic.key.is_list and not topic.is_held:
+            self._cued_lists.append(topic)
+        n = revision.n
+        told = 0
+        for watcher in topic.watchers:
+            if scopes:
+                granted = watcher.principal.scopes
+                if granted is not None and not scopes <= granted:
+                    continue
+            if watcher.backlog.add(topic, n):
+                watcher.mark()
+            told += 1
+        return told

@@ -1,0 +1,211 @@
+"""A shard's log as its reader sees it: entries, and the cursor that notices what is missing.
+
+Does no I/O and knows neither Redis nor the hub. Rules:
+
+1. Entry ids are `n-0` with n contiguous. The next n must be the last + 1, in the same epoch, and name the
+   last entry's mark as its predecessor's. Anything else is a `Discontinuity`.
+2. No entry is skipped because its n is low: after a rollback n repeats with other contents.
+3. A discontinuity is repaired by comparing revisions (resync), never by replay: cues are level triggers.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.core.identity import ReplicaId, ResourceKey, SessionId, TenantId
+from broker.core.revision import Revision
+
+CHANGE = "c"
+REMOVE = "d"
+LIST = "l"
+SESSION = "s"
+"""Kinds of entries: contents or metadata changed; removed; only the list changed; a session changed."""
+
+
+class Entry(NamedTuple):
+    """One change, in order. `relists` says that the tenant's resources/list shows it."""
+
+    epoch: str
+    n: int
+    mark: str
+    previous: str
+    kind: str
+    tenant: TenantId
+    uri: str = ""
+    relists: bool = False
+    scopes: frozenset[str] = frozenset()
+    session: "SessionEvent | None" = None
+
+    @property
+    def revision(self) -> Revision:
+        return Revision(self.n, self.mark)
+
+    @property
+    def key(self) -> ResourceKey:
+        return ResourceKey(self.tenant, self.uri)
+
+
+class SessionOp(enum.StrEnum):
+    """What happened to a session (design section 3, "Sessions")."""
+
+    SUBSCRIBED = "+"
+    UNSUBSCRIBED = "-"
+    TAKEN = "g"
+    """A replica became the one that delivers (a GET stream was opened there)."""
+    RELEASED = "r"
+    """The delivering stream ended; a replica that holds an older one may take over."""
+    ENDED = "x"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEvent:
+    """A session entry: `counter` orders it against a snapshot of the session's subscriptions."""
+
+    id: SessionId
+    op: SessionOp
+    counter: int
+    uri: str = ""
+    baseline: Revision | None = None
+    owner: ReplicaId | None = None
+    fence: int = 0
+
+
+class Malformed(ValueError):
+    """An entry that we did not write: counted, reported and skipped; the log goes on."""
+
+
+def decode(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
+    """Read a stream entry as lua/append.lua wrote it.
+
+    Raises:
+        Malformed: for anything else.
+    """
+    try:
+        n, _, sequence = entry_id.partition(b"-")
+        if sequence != b"0":
+            raise Malformed(f"entry id {entry_id!r} is not n-0")
+        kind = fields[b"k"].decode()
+        tenant = TenantId(fields[b"t"].decode())
+        session = None
+        if kind == SESSION:
+            session = _session_event(fields)
+        elif kind not in (CHANGE, REMOVE, LIST):
+            raise Malformed(f"unknown kind {kind!r}")
+        uri = fields[b"u"].decode() if kind in (CHANGE, REMOVE) else ""
+        return Entry(
+            epoch=fields[b"e"].decode(),
+            n=int(n),
+            mark=fields[b"m"].decode(),
+            previous=fields[b"p"].decode(),
+            kind=kind,
+            tenant=tenant,
+            uri=uri,
+            relists=kind == LIST or b"l" in fields,
+            scopes=frozenset(fields[b"s"].decode().split()) if b"s" in fields else frozenset(),
+            session=session,
+        )
+    except Malformed:
+        raise
+    except (KeyError, ValueError) as error:
+        raise Malformed(f"entry {entry_id!r}: {type(error).__name__} {error}") from None
+
+
+def _session_event(fields: Mapping[bytes, bytes]) -> SessionEvent:
+    baseline = fields.get(b"b")
+    owner = fields.get(b"o")
+    return SessionEvent(
+        id=SessionId(fields[b"i"].decode()),
+        op=SessionOp(fields[b"x"].decode()),
+        counter=int(fields[b"c"]),
+        uri=fields.get(b"u", b"").decode(),
+        baseline=Revision.parse(baseline.decode()) if baseline is not None else None,
+        owner=ReplicaId(owner.decode()) if owner else None,
+        fence=int(fields.get(b"f", b"0")),
+    )
+
+
+class Head(NamedTuple):
+    """The head of a log: its epoch and its last n and mark. `n` 0 and an empty epoch: no log yet."""
+
+    epoch: str
+    n: int
+    mark: str
+
+
+NO_HEAD = Head("", 0, "")
+
+
+class Discontinuity(enum.Enum):
+    """Why a reader must compare instead of trusting what it read; the value is a metric label."""
+
+    GAP = "gap"
+    """Entries were missed (trimmed, or never delivered). What Redis holds is the truth."""
+    FORK = "fork"
+    """The log went back and grew differently. Redis may have lost what we were told."""
+    EPOCH = "epoch"
+    """The log was made anew, or its server started again."""
+
+    @property
+    def may_have_lost(self) -> bool:
+        """Whether Redis may have lost writes that we saw (so local state is written back)."""
+        return self is not Discontinuity.GAP
+
+
+class Cursor:
+    """Where a reader stands in one log.
+
+    `tick` counts what was applied, locally and never backwards; n may repeat, a tick does not.
+    """
+
+    __slots__ = ("epoch", "is_anchored", "mark", "n", "tick")
+
+    def __init__(self) -> None:
+        self.epoch = ""
+        self.n = 0
+        self.mark = ""
+        self.is_anchored = False
+        self.tick = 0
+
+    def __repr__(self) -> str:
+        anchor = "" if self.is_anchored else " unanchored"
+        return f"<Cursor {self.epoch}.{self.n}.{self.mark}{anchor} tick={self.tick}>"
+
+    def jump(self, head: Head, last_id: int) -> None:
+        """Stand at the head. Everything up to there is for the resync to compare.
+
+        `last_id` is the n that the stream itself generated last. Where it is beyond the head (the head was
+        lost and the stream was not), reading goes on behind it and the first entry is taken as it comes:
+        nothing can lie between, as Redis refuses ids that do not rise.
+        """
+        self.epoch, self.n, self.mark = head
+        self.is_anchored = last_id == head.n
+        self.n = max(head.n, last_id)
+
+    def follow(self, entry: Entry) -> Discontinuity | None:
+        """Step onto `entry`, or say why that is impossible (and stay)."""
+        if self.is_anchored:
+            if entry.n != self.n + 1:
+                return Discontinuity.EPOCH if entry.epoch != self.epoch else Discontinuity.GAP
+            if entry.previous != self.mark:
+                return Discontinuity.FORK
+            if entry.epoch != self.epoch:
+                return Discontinuity.EPOCH
+        self.epoch, self.n, self.mark = entry.epoch, entry.n, entry.mark
+        self.is_anchored = True
+        self.tick += 1
+        return None
+
+    def check(self, head: Head, asked_at: int) -> Discontinuity | None:
+        """Compare with a head that a heartbeat brought. `asked_at` is our n when it was asked for."""
+        if not self.is_anchored:
+            return None
+        if head.epoch != self.epoch:
+            return Discontinuity.EPOCH
+        if head.n < asked_at or (head.n == self.n and head.mark != self.mark):
+            return Discontinuity.FORK
+        return None
+
+    def is_behind(self, head: Head) -> bool:
+        """Whether the log has entries that we have not read."""
+        return head.epoch == self.epoch and head.n > self.n

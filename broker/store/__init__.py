@@ -1,0 +1,1 @@
+"""Redis: the only package that imports its client. Foreign exceptions become core/errors.py here."""

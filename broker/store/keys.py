@@ -1,0 +1,103 @@
+"""Every Redis key, built here and nowhere else.
+
+A key is `prefix:{tag}:kind:tenant[:rest]`. The tenant is percent-encoded, so it holds no colon; kinds are a
+fixed set; the rest is last and stands as it is: no tenant, URI or session id can collide with another.
+`shard = crc32(tenant) % SHARDS` (fixed at installation), and every key of a tenant carries its shard's hash
+tag, so that one script can name them all on a cluster. The tags are chosen so that the shards spread evenly
+over the slots, whatever the prefix.
+
+On a single node all shards share one log, since reading 16 streams in one XREAD cost Redis twice as much as
+one (design section 3); on a cluster each shard has its own.
+"""
+
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from urllib.parse import quote
+
+from redis.crc import key_slot
+
+from broker.core.errors import Misconfigured
+from broker.core.identity import ReplicaId, ResourceKey, SessionId, TenantId
+
+SHARDS = 16
+SLOTS = 16384
+
+
+def _tag(shard: int, shards: int) -> str:
+    """Return the first "number of the shard + counter" tag whose slot lies in the shard's share of the slots."""
+    width = SLOTS // shards
+    counter = 0
+    while key_slot(f"{shard}.{counter}".encode()) // width != shard:
+        counter += 1
+    return f"{shard}.{counter}"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The key builder of one installation. `logs` is 1 on a single node and `SHARDS` on a cluster."""
+
+    prefix: str = "mrb"
+    logs: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.prefix or not self.prefix.isascii() or any(c in self.prefix for c in "{}*?[] "):
+            raise Misconfigured(
+                f"The key prefix {self.prefix!r} must be ASCII and free of blanks, braces and the "
+                "characters * ? [ ]; set BROKER_PREFIX to a short name such as mrb."
+            )
+
+    @cached_property
+    def tags(self) -> tuple[str, ...]:
+        return tuple(_tag(shard, SHARDS) for shard in range(SHARDS))
+
+    def shard(self, tenant: TenantId) -> int:
+        """Return the shard of a tenant, 0 to `SHARDS` - 1."""
+        return zlib.crc32(tenant.encode()) % SHARDS
+
+    def log_number(self, tenant: TenantId) -> int:
+        """Return which log tells of this tenant, 0 to `logs` - 1."""
+        return self.shard(tenant) if self.logs > 1 else 0
+
+    def log(self, number: int = 0) -> str:
+        """The stream that every replica follows."""
+        return f"{self.prefix}:{{{self.tags[number]}}}:log"
+
+    def head(self, number: int = 0) -> str:
+        """Hash beside a log: epoch, n, mark, run, schema, shards, length."""
+        return f"{self.prefix}:{{{self.tags[number]}}}:head"
+
+    def replicas(self) -> str:
+        """Sorted set of the replicas by their last heartbeat, in ms of the server's clock."""
+        return f"{self.prefix}:{{{self.tags[0]}}}:replicas"
+
+    def secret(self) -> str:
+        """String: the fleet's random key for signing list cursors."""
+        return f"{self.prefix}:{{{self.tags[0]}}}:secret"
+
+    def resource(self, key: ResourceKey) -> str:
+        """Hash of one resource: metadata, contents and revision; or of one of the tenant's lists: revision only."""
+        return f"{self._tenant('res', key.tenant)}:{key.uri}"
+
+    def order(self, tenant: TenantId) -> str:
+        """Sorted set (all scores 0) of the tenant's URIs, for listing by range."""
+        return self._tenant("order", tenant)
+
+    def expiry(self, number: int = 0) -> str:
+        """Sorted set of `tenant:uri` members by the time they expire, in ms."""
+        return f"{self.prefix}:{{{self.tags[number]}}}:expiry"
+
+    def token(self, tenant: TenantId, token: str) -> str:
+        """String: the answer that a publish with this idempotency token got."""
+        return f"{self._tenant('token', tenant)}:{token}"
+
+    def session(self, tenant: TenantId, session: SessionId) -> str:
+        """Hash: principal, protocol version, counter, owner and fence of a session."""
+        return f"{self._tenant('session', tenant)}:{session}"
+
+    def subscriptions(self, tenant: TenantId, session: SessionId) -> str:
+        """Hash of a session's subscriptions: URI → baseline revision."""
+        return f"{self._tenant('subs', tenant)}:{session}"
+
+    def _tenant(self, kind: str, tenant: TenantId) -> str:
+        return f"{self.prefix}:{{{self.tags[self.shard(tenant)]}}}:{kind}:{quote(tenant, safe='')}"

@@ -1,0 +1,1 @@
+"""MCP bytes to core values and back: pure; one module per dialect, each with its own error table."""
