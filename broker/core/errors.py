@@ -85,7 +85,7 @@ class ResourceNotFound(NotFound):
     reason = "resource_not_found"
 
     def __init__(self, uri: str) -> None:
-        super().__init__(f"There is no resource {ascii(uri)}.")
+        super().__init__(f"There is no resource {uri!a}.")
         self.uri = uri
 
 

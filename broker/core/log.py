@@ -161,11 +161,11 @@ class Cursor:
     __slots__ = ("epoch", "is_anchored", "mark", "n", "tick")
 
     def __init__(self) -> None:
-        self.epoch = ""
-        self.n = 0
-        self.mark = ""
-        self.is_anchored = False
-        self.tick = 0
+        self.epoch: str = ""
+        self.n: int = 0
+        self.mark: str = ""
+        self.is_anchored: bool = False
+        self.tick: int = 0
 
     def __repr__(self) -> str:
         anchor = "" if self.is_anchored else " unanchored"
@@ -178,7 +178,8 @@ class Cursor:
         lost and the stream was not), reading goes on behind it and the first entry is taken as it comes:
         nothing can lie between, as Redis refuses ids that do not rise.
         """
-        self.epoch, self.n, self.mark = head
+        self.epoch = head.epoch
+        self.mark = head.mark
         self.is_anchored = last_id == head.n
         self.n = max(head.n, last_id)
 
@@ -191,7 +192,9 @@ class Cursor:
                 return Discontinuity.FORK
             if entry.epoch != self.epoch:
                 return Discontinuity.EPOCH
-        self.epoch, self.n, self.mark = entry.epoch, entry.n, entry.mark
+        self.epoch = entry.epoch
+        self.n = entry.n
+        self.mark = entry.mark
         self.is_anchored = True
         self.tick += 1
         return None

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from redis.crc import key_slot
 
 from broker.core.errors import Misconfigured
-from broker.core.identity import ReplicaId, ResourceKey, SessionId, TenantId
+from broker.core.identity import ResourceKey, SessionId, TenantId
 
 SHARDS = 16
 SLOTS = 16384
@@ -76,7 +76,7 @@ class Keys:
         return f"{self.prefix}:{{{self.tags[0]}}}:secret"
 
     def resource(self, key: ResourceKey) -> str:
-        """Hash of one resource: metadata, contents and revision; or of one of the tenant's lists: revision only."""
+        """Hash of one resource; for one of the tenant's lists it holds the revision only."""
         return f"{self._tenant('res', key.tenant)}:{key.uri}"
 
     def order(self, tenant: TenantId) -> str:
