@@ -24,6 +24,9 @@ Codes and statuses belong to the dialects (wire/) and to http/, never to these c
 
 from typing import ClassVar
 
+SHOWN = 120
+"""How much of a caller's string an error repeats, in characters."""
+
 
 class BrokerError(Exception):
     """What the broker refuses or fails at; the message is a sentence for a person."""
@@ -44,7 +47,7 @@ class InvalidUri(BadRequest):
     reason = "invalid_uri"
 
     def __init__(self, uri: str, why: str) -> None:
-        shown = ascii(uri if len(uri) <= 120 else uri[:117] + "...")
+        shown = ascii(uri if len(uri) <= SHOWN else uri[: SHOWN - 3] + "...")
         super().__init__(f"{shown} is not a resource URI: {why}.")
         self.uri = uri
 

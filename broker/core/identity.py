@@ -103,7 +103,7 @@ def check_uri(value: str) -> str:
 
 
 def new_session_id() -> SessionId:
-    """Return 256 random bits as 43 visible ASCII characters (2025-11-25, transports, "Session Management")."""
+    """Return 256 random bits as 43 visible ASCII characters (2025-11-25, "Session Management")."""
     return SessionId(secrets.token_urlsafe(32))
 
 

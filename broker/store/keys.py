@@ -25,7 +25,7 @@ SLOTS = 16384
 
 
 def _tag(shard: int, shards: int) -> str:
-    """Return the first "number of the shard + counter" tag whose slot lies in the shard's share of the slots."""
+    """Return the first tag "shard.counter" whose slot lies in the share of that shard."""
     width = SLOTS // shards
     counter = 0
     while key_slot(f"{shard}.{counter}".encode()) // width != shard:
