@@ -1,0 +1,145 @@
+"""Connections to Redis: two async clients for a broker, one of either kind for a worker.
+
+Rules:
+
+1. The first commands on every connection are INFO server and adopt.lua: a server that started again, or is
+   another one, begins a new epoch before anything else is sent on it (design section 3, "Run id first").
+   A connection to a read-only replica fails there, so it never writes later, when the replica is promoted.
+2. *commands*: bounded pool with a bounded wait, short timeouts, two jittered retries. Scripts that write
+   carry a token or are idempotent, since the client resends a command whose reply was lost.
+3. *reader*: XREAD BLOCK only; one connection, no retry (its loop decides), a socket timeout above the block.
+   The library's defaults cut longer blocks silently, and no timeout at all hangs on a black hole for ever.
+4. Replies are RESP2 and bytes everywhere; one shape to decode.
+"""
+
+import secrets
+from dataclasses import dataclass
+from typing import Any, cast
+
+from redis import BlockingConnectionPool as SyncPool
+from redis import Redis as SyncRedis
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import DecorrelatedJitterBackoff, NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.retry import Retry as SyncRetry
+
+from broker.store.keys import SHARDS, Keys
+from broker.store.scripts import SCHEMA, script
+
+READ_BLOCK_MS = 1000
+READER_TIMEOUT = 2.0
+"""Seconds; above the block, and within promise 2's bound for a silent loss."""
+
+
+@dataclass(frozen=True)
+class Connect:
+    """How to reach Redis. Times in seconds.
+
+    `log_length` is set by brokers (entries kept per log); workers leave it None and obey what is there.
+    """
+
+    url: str
+    keys: Keys
+    pool_size: int = 20
+    pool_wait: float = 1.0
+    timeout: float = 2.0
+    connect_timeout: float = 1.0
+    log_length: int | None = None
+
+
+def _adopt_arguments(how: Connect, number: int, info: bytes) -> tuple[Any, ...]:
+    """Return the EVAL that must come first on a connection whose INFO server said `info`."""
+    run_id = ""
+    for line in info.decode().splitlines():
+        if line.startswith("run_id:"):
+            run_id = line.removeprefix("run_id:")
+    log, head = how.keys.log(number), how.keys.head(number)
+    length = how.log_length if how.log_length is not None else ""
+    return (
+        "EVAL", script("adopt").source, 2, log, head,
+        SCHEMA, secrets.token_hex(4), secrets.token_hex(4), run_id, SHARDS, length,
+    )  # fmt: skip
+
+
+def _connected(how: Connect) -> Any:
+    async def on_connect(connection: Any) -> None:
+        await connection.on_connect()
+        await connection.send_command("INFO", "server")
+        info = await connection.read_response()
+        for number in range(how.keys.logs):
+            await connection.send_command(*_adopt_arguments(how, number, info))
+            await connection.read_response()
+
+    return on_connect
+
+
+def _connected_sync(how: Connect) -> Any:
+    def on_connect(connection: Any) -> None:
+        connection.on_connect()
+        connection.send_command("INFO", "server")
+        info = connection.read_response()
+        for number in range(how.keys.logs):
+            connection.send_command(*_adopt_arguments(how, number, info))
+            connection.read_response()
+
+    return on_connect
+
+
+_RETRIED = (RedisConnectionError, RedisTimeoutError)
+_BACKOFF = DecorrelatedJitterBackoff(cap=0.2, base=0.02)
+_RETRIES = 2
+
+
+def _options(how: Connect, timeout: float) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "timeout": how.pool_wait,
+        "protocol": 2,
+        "socket_timeout": timeout,
+        "socket_connect_timeout": how.connect_timeout,
+    }
+    if not how.url.startswith("unix:"):
+        options["socket_keepalive"] = True
+    return options
+
+
+def commands(how: Connect) -> Redis:
+    """Return the client for everything but tailing; close it with `aclose`."""
+    make = cast("Any", BlockingConnectionPool).from_url  # its keyword arguments are untyped
+    pool = make(
+        how.url,
+        max_connections=how.pool_size,
+        health_check_interval=10,
+        retry=Retry(_BACKOFF, _RETRIES, supported_errors=_RETRIED),
+        redis_connect_func=_connected(how),
+        **_options(how, how.timeout),
+    )
+    return Redis.from_pool(pool)
+
+
+def reader(how: Connect) -> Redis:
+    """Return the client that only tails logs; close it with `aclose`."""
+    make = cast("Any", BlockingConnectionPool).from_url  # its keyword arguments are untyped
+    pool = make(
+        how.url,
+        max_connections=1,
+        retry=Retry(NoBackoff(), 0),
+        redis_connect_func=_connected(how),
+        **_options(how, READER_TIMEOUT),
+    )
+    return Redis.from_pool(pool)
+
+
+def commands_sync(how: Connect) -> SyncRedis:
+    """Return the client for plain scripts; close it with `close`."""
+    make = cast("Any", SyncPool).from_url  # its keyword arguments are untyped
+    pool = make(
+        how.url,
+        max_connections=how.pool_size,
+        health_check_interval=10,
+        retry=SyncRetry(_BACKOFF, _RETRIES, supported_errors=_RETRIED),
+        redis_connect_func=_connected_sync(how),
+        **_options(how, how.timeout),
+    )
+    return SyncRedis.from_pool(pool)

@@ -1,0 +1,87 @@
+"""Redis' errors as ours, translated once.
+
+What a later attempt may cure is `StoreUnavailable`; what only an operator can is `WrongStore`. Cluster and
+pool errors are not all RedisErrors (SlotNotCoveredError is a RedisClusterException), so the table is by
+what they mean, not by their tree.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from redis import exceptions as rx
+
+from broker.core.errors import StoreUnavailable, WrongStore
+
+_RETRYABLE_REPLIES = (
+    "LOADING",
+    "READONLY",
+    "NOREPLICAS",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "BUSY",
+    "OOM",
+    "MISCONF",
+    "UNKILLABLE",
+)
+"""Error codes that pass: restart, failover, full memory, a disk that is full, a script that runs too long."""
+
+
+def meaning(error: Exception) -> Exception:
+    """Return our error for one of the client's, or the error itself if it is not about Redis."""
+    if isinstance(error, rx.OutOfMemoryError):
+        return StoreUnavailable(
+            "Redis is out of memory, so nothing can be written; raise maxmemory or remove data, then retry."
+        )
+    if isinstance(error, rx.AuthenticationError):
+        return StoreUnavailable(f"Redis refused our credentials; check BROKER_REDIS_URL ({error}).")
+    if isinstance(error, rx.ResponseError):
+        return _reply_meaning(error)
+    if isinstance(error, rx.RedisError | rx.RedisClusterException | OSError | TimeoutError):
+        return StoreUnavailable(f"Redis cannot be reached now; retry shortly ({_short(error)}).")
+    return error
+
+
+def _reply_meaning(error: rx.ResponseError) -> Exception:
+    text = str(error)
+    word, _, rest = text.partition(" ")
+    if isinstance(error, rx.ReadOnlyError | rx.BusyLoadingError) or word in _RETRYABLE_REPLIES:
+        return StoreUnavailable(f"Redis cannot write now; retry shortly ({_short(error)}).")
+    if word == "SCHEMA":
+        return WrongStore(
+            f"This Redis holds schema {rest} and this program speaks another; run brokers and workers of "
+            "neighbouring releases, or choose another BROKER_PREFIX."
+        )
+    if word == "SHARDS":
+        return WrongStore(
+            f"This Redis holds an installation with {rest} shards; this program has another number."
+        )
+    if word == "WRONGTYPE" or "WRONGTYPE" in text:
+        return WrongStore(
+            f"A key of ours has another type ({_short(error)}); something else writes to this Redis under "
+            "our prefix. Remove that key or choose another BROKER_PREFIX."
+        )
+    if word == "NOPERM":
+        return WrongStore(f"The Redis user lacks a permission that we need ({_short(error)}).")
+    return WrongStore(f"Redis answered with an error that we do not know ({_short(error)}).")
+
+
+def _short(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:200]
+
+
+@contextmanager
+def translated() -> Generator[None]:
+    """Raise our errors instead of the client's.
+
+    Raises:
+        StoreUnavailable: retry later.
+        WrongStore: an operator must act.
+    """
+    try:
+        yield
+    except Exception as error:
+        ours = meaning(error)
+        if ours is error:
+            raise
+        raise ours from error

@@ -1,0 +1,65 @@
+-- append.lua: the one way into a log. Included by every script that announces something.
+--
+-- KEYS[1] log (stream), KEYS[2] head (hash).
+-- ARGV[1] schema number, ARGV[2] mark of this call, ARGV[3] epoch to use if a new one begins.
+--
+-- Order matters and is the promise (design section 3): an entry is added before the head says so, and the
+-- head before anything that a reader could find. A script that dies half-way leaves a spurious cue and an
+-- error to its caller, never a silent change.
+
+local DEFAULT_LENGTH = '100000'
+
+local function now_us()
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2]
+end
+
+-- n is beyond what Lua prints without an exponent.
+local function text(n)
+  return string.format('%.0f', n)
+end
+
+-- Reads the head and with it checks its type, the log's type and the schema, before any write.
+local function read_head()
+  local h = redis.call('HMGET', KEYS[2], 'epoch', 'n', 'mark', 'schema', 'length')
+  if h[4] and h[4] ~= ARGV[1] then
+    return nil, redis.error_reply('SCHEMA ' .. h[4])
+  end
+  local kind = redis.call('TYPE', KEYS[1]).ok
+  if kind ~= 'stream' and kind ~= 'none' then
+    return nil, redis.error_reply('WRONGTYPE the log ' .. KEYS[1] .. ' is a ' .. kind)
+  end
+  return h
+end
+
+-- Adds one entry and moves the head there. Returns n (as text) and the epoch.
+local function append(h, ...)
+  local mark, epoch, previous, n = ARGV[2], h[1], h[3], nil
+  if epoch then
+    n = tonumber(h[2]) + 1
+  else
+    -- n never restarts at 1: ids of an earlier life must not look known.
+    n, epoch, previous = now_us(), ARGV[3], ''
+  end
+  local length = h[5] or DEFAULT_LENGTH
+  local added = redis.pcall('XADD', KEYS[1], 'MAXLEN', '~', length, text(n) .. '-0',
+    'e', epoch, 'm', mark, 'p', previous, ...)
+  if type(added) == 'table' and added.err then
+    if not string.find(added.err, 'equal or smaller', 1, true) then
+      return nil, added
+    end
+    -- The head was lost or rolled back and the stream was not: go on behind it, as another life.
+    local info = redis.call('XINFO', 'STREAM', KEYS[1])
+    local last = 0
+    for i = 1, #info, 2 do
+      if info[i] == 'last-generated-id' then
+        last = tonumber(string.match(info[i + 1], '^%d+'))
+      end
+    end
+    n, epoch = math.max(last + 1, now_us()), ARGV[3]
+    redis.call('XADD', KEYS[1], 'MAXLEN', '~', length, text(n) .. '-0',
+      'e', epoch, 'm', mark, 'p', previous, ...)
+  end
+  redis.call('HSET', KEYS[2], 'epoch', epoch, 'n', text(n), 'mark', mark, 'schema', ARGV[1])
+  return text(n), epoch
+end
