@@ -1,0 +1,450 @@
+"""What an operator can set: the only reader of the environment.
+
+Read once into a frozen object and passed to the part that needs it. Every field has a default, a unit and
+a sentence; the flags of `broker serve` (cli/flag.py) and the table in docs/configuration.md are made from
+them. A field `x` of the group `g` is the variable `BROKER_G__X` and the flag `--g-x`.
+"""
+
+import difflib
+import ipaddress
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, cast
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+
+from broker.core.errors import InvalidTenant, Misconfigured
+from broker.core.identity import check_tenant
+from broker.store.keys import Keys
+
+PREFIX = "BROKER_"
+NESTED = "__"
+BINARY_VARIABLE = "REDIS_SERVER_BIN"
+"""Not ours alone, hence without our prefix: tests and other tools read it, too."""
+
+STATE_NAME = "mcp-resource-broker"
+MINUTE = 60
+HOUR = 3600
+MB = 1_000_000
+
+
+def _split(value: Any) -> Any:
+    """Read a list from the environment: JSON, or values parted by commas."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        return json.loads(value)
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+
+
+def _setting(default: Any, unit: str, sentence: str, **rest: Any) -> Any:
+    """Declare a setting: its default, its unit ("" for none) and its sentence."""
+    extra = {"unit": unit, "shown": rest.pop("shown", None)}
+    if callable(default):
+        return Field(default_factory=default, description=sentence, json_schema_extra=extra, **rest)
+    return Field(default=default, description=sentence, json_schema_extra=extra, **rest)
+
+
+def _state_dir() -> Path:
+    """Return the user's state directory for us (XDG base directory specification)."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / STATE_NAME
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AuthSettings(_Group):
+    """Who may call, and for which tenant."""
+
+    mode: Literal["open"] = _setting(
+        "open",
+        "",
+        "How callers are authenticated; open is for development: nobody is, and anybody may do anything.",
+    )
+    accept_open: bool = _setting(
+        default=False,
+        unit="",
+        sentence="Serve in open mode on an address that other machines can reach, knowing what that means.",
+    )
+    tenant: str = _setting("default", "", "The tenant of a caller in open mode that names none.")
+    header: str = _setting(
+        "broker-tenant",
+        "",
+        "The request header by which a caller in open mode chooses its tenant; empty for none.",
+    )
+
+    @field_validator("tenant")
+    @classmethod
+    def _tenant(cls, value: str) -> str:
+        try:
+            return check_tenant(value)
+        except InvalidTenant as error:
+            raise ValueError(str(error)) from None
+
+    @field_validator("header")
+    @classmethod
+    def _header(cls, value: str) -> str:
+        if not all(c.isascii() and (c.isalnum() or c in "-_") for c in value):
+            raise ValueError("a header name has letters, digits, - and _ only")
+        return value.lower()
+
+
+class HttpSettings(_Group):
+    """The public HTTP side."""
+
+    allowed_hosts: Names = _setting(
+        ("127.0.0.1", "localhost", "[::1]"),
+        "",
+        "Names that a request's Host may have; without a port any port will do, * allows all.",
+    )
+    allowed_origins: Names = _setting(
+        ("http://127.0.0.1", "http://localhost", "http://[::1]"),
+        "",
+        "Web origins that may call from a browser; without a port any port will do, * allows all.",
+    )
+    max_header_bytes: int = _setting(
+        32_768, "bytes", "The largest request head that is read.", ge=1024, le=MB
+    )
+    max_body_bytes: int = _setting(
+        1 * MB, "bytes", "The largest JSON-RPC request that is read.", ge=1024, le=1000 * MB
+    )
+    max_content_bytes: int = _setting(
+        10 * MB, "bytes", "The largest contents of one resource, as published over HTTP.", ge=1, le=500 * MB
+    )
+    keepalive_seconds: float = _setting(
+        15.0,
+        "seconds",
+        "How often an idle stream gets a comment line, so that nothing between cuts it.",
+        gt=0,
+    )
+    retry_ms: int = _setting(
+        1000,
+        "ms",
+        "How long a client is asked to wait before it opens an ended stream again.",
+        ge=0,
+        le=600_000,
+    )
+    idle_seconds: int = _setting(
+        75,
+        "seconds",
+        "How long a connection without a request stays open; more than the proxy's in front.",
+        ge=1,
+    )
+    backlog: int = _setting(2048, "connections", "How many connections may wait to be accepted.", ge=1)
+
+
+class SessionSettings(_Group):
+    """Sessions of the handshake era (up to 2025-11-25)."""
+
+    idle_seconds: int = _setting(
+        HOUR, "seconds", "A session without a request or stream for this long has ended.", ge=10
+    )
+    max_uris: int = _setting(1000, "URIs", "How many resources one session may watch.", ge=1)
+    refusal_wait_ms: int = _setting(
+        400,
+        "ms",
+        "How long a request waits for Redis to say whether its session lives, before it is refused.",
+        ge=0,
+    )
+
+
+class ListenSettings(_Group):
+    """Listen streams of the modern era (2026-07-28)."""
+
+    max_uris: int = _setting(1000, "URIs", "How many resources one listen request may name.", ge=1)
+
+
+class ListSettings(_Group):
+    """What the list requests answer."""
+
+    page_size: int = _setting(
+        100, "resources", "The most resources on one page of resources/list.", ge=1, le=1000
+    )
+    empty_tools_and_prompts: bool = _setting(
+        default=True,
+        unit="",
+        sentence="Answer tools/list and prompts/list with empty lists, since some frameworks fail without.",
+    )
+
+
+class StreamSettings(_Group):
+    """Every open response stream, of both eras."""
+
+    write_deadline_seconds: float = _setting(
+        30.0,
+        "seconds",
+        "A client that takes no byte for this long is a slow consumer, and its stream is cut.",
+        gt=0,
+    )
+    max_age_seconds: float = _setting(
+        12 * HOUR,
+        "seconds",
+        "A stream ends cleanly after 0.8 to 1.0 times this; 0 lets it live for ever.",
+        ge=0,
+    )
+
+
+class RedisSettings(_Group):
+    """The connections to Redis."""
+
+    pool_size: int = _setting(
+        20, "connections", "The most command connections of one replica.", ge=1, le=10_000
+    )
+    connect_timeout_seconds: float = _setting(
+        1.0, "seconds", "How long connecting may take.", gt=0, le=MINUTE
+    )
+    timeout_seconds: float = _setting(2.0, "seconds", "How long one command may take.", gt=0, le=MINUTE)
+
+
+class LogSettings(_Group):
+    """The log in Redis that every replica follows, and what we write to standard error."""
+
+    length: int = _setting(
+        100_000, "entries", "How many changes a log keeps: 30 s of the permitted rate at least.", ge=20_000
+    )
+    level: Literal["debug", "info", "warning", "error"] = _setting(
+        "info", "", "The least important event that is written to standard error."
+    )
+    format: Literal["text", "json"] = _setting(
+        "text", "", "How an event is written: text for people, or json, one object a line."
+    )
+
+
+class Settings(BaseSettings):
+    """All settings of a broker, frozen."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        env_prefix=PREFIX,
+        env_nested_delimiter=NESTED,
+        env_ignore_empty=True,
+        extra="forbid",
+        populate_by_name=True,
+    )
+
+    redis_url: str | None = _setting(
+        None,
+        "",
+        "redis://, rediss:// or unix:// URL of the Redis that all replicas share; unset starts our own.",
+    )
+    prefix: str = _setting("mrb", "", "What every Redis key begins with; one prefix is one installation.")
+    host: str = _setting(
+        "127.0.0.1", "", "The address that the broker listens on; 0.0.0.0 is every IPv4 one."
+    )
+    port: int = _setting(8000, "", "The port of MCP and publishing; 0 takes any free one.", ge=0, le=65535)
+    internal_host: str = _setting(
+        "127.0.0.1", "", "The address of health and metrics; 0.0.0.0 in a container."
+    )
+    internal_port: int = _setting(
+        8001, "", "The port of health and metrics; 0 takes any free one.", ge=0, le=65535
+    )
+    state_dir: Path = _setting(
+        _state_dir,
+        "",
+        "Where the embedded Redis keeps its data.",
+        shown=f"$XDG_STATE_HOME/{STATE_NAME} or ~/.local/state/{STATE_NAME}",
+    )
+    ephemeral: bool = _setting(
+        default=False,
+        unit="",
+        sentence="Give the embedded Redis a directory of its own that is deleted at the end: shared with nobody.",
+    )
+    redis_server_bin: str | None = _setting(
+        None,
+        "",
+        "The Redis or Valkey server that is started as the embedded Redis; unset looks for one.",
+        validation_alias=AliasChoices(BINARY_VARIABLE),
+    )
+    ready_file: Path | None = _setting(
+        None, "", "A file that gets one line of JSON, with the ports and the pid, once the broker serves."
+    )
+    drain_seconds: float = _setting(
+        20.0,
+        "seconds",
+        "How long a leaving replica may take to end its streams; below the grace period.",
+        ge=0,
+    )
+    linger_seconds: float = _setting(
+        3.0, "seconds", "How long a leaving replica goes on serving at least, so that balancers notice.", ge=0
+    )
+    auth: AuthSettings = AuthSettings()
+    http: HttpSettings = HttpSettings()
+    session: SessionSettings = SessionSettings()
+    listen: ListenSettings = ListenSettings()
+    list: ListSettings = ListSettings()
+    stream: StreamSettings = StreamSettings()
+    redis: RedisSettings = RedisSettings()
+    log: LogSettings = LogSettings()
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_url(cls, value: str | None) -> str | None:
+        if value is not None and urlsplit(value).scheme not in {"redis", "rediss", "unix"}:
+            raise ValueError(
+                "it must begin with redis://, rediss:// or unix://, as in redis://localhost:6379/0"
+            )
+        return value
+
+    @field_validator("prefix")
+    @classmethod
+    def _prefix(cls, value: str) -> str:
+        try:
+            return Keys(value).prefix
+        except Misconfigured as error:
+            raise ValueError(str(error)) from None
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether anybody on another machine could reach the broker without a credential."""
+        return self.auth.mode == "open" and not is_loopback(self.host)
+
+    def check_exposure(self) -> None:
+        """Refuse to serve openly to the network unless the operator said so.
+
+        Raises:
+            Misconfigured: with what to do.
+        """
+        if self.is_exposed and not self.auth.accept_open:
+            raise Misconfigured(
+                f"In open mode anybody who reaches {self.host} could read and publish everything. Listen on "
+                "this machine only with BROKER_HOST=127.0.0.1, or say BROKER_AUTH__ACCEPT_OPEN=true if the "
+                "network itself keeps strangers out."
+            )
+
+    def with_redis(self, url: str) -> Self:
+        """Return these settings with the URL of a Redis that we started."""
+        return self.model_copy(update={"redis_url": url})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens on `host`."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def load(flags: Mapping[str, Any] | None = None) -> Settings:
+    """Read the environment, overruled by `flags`, nested like the model itself.
+
+    Raises:
+        Misconfigured: one sentence a problem, each with the variable's name.
+    """
+    try:
+        return Settings(**(flags or {}))
+    except ValidationError as error:
+        problems = [_sentence(details) for details in error.errors(include_url=False)]
+        raise Misconfigured("\n".join(problems)) from None
+    except SettingsError as error:
+        raise Misconfigured(
+            f"{error}. Set a group's variables one by one, as in BROKER_HTTP__RETRY_MS=1000, or give it JSON."
+        ) from None
+
+
+def _sentence(details: Mapping[str, Any]) -> str:
+    """Say what is wrong with one variable."""
+    path = tuple(str(part) for part in details["loc"])
+    name = _variable_at(path)
+    message = str(details["msg"]).removeprefix("Value error, ").rstrip(".")
+    if details["type"] == "extra_forbidden":
+        return f"{name} is not a setting{_suggest(name)}."
+    value = details["input"]
+    hint = ""
+    if isinstance(value, str) and value.startswith(("tcp://", "udp://")):
+        hint = (
+            " Kubernetes puts such a value there for a Service named broker: set enableServiceLinks: false "
+            "in the pod, or name the Service otherwise."
+        )
+    # A URL may hold a password, and this goes to logs.
+    shown = name if "URL" in name else f"{name}={value}"
+    return f"{shown} will not do: {message[:1].lower()}{message[1:]}.{hint}"
+
+
+def _variable_at(path: tuple[str, ...]) -> str:
+    """Return the variable's name for a position in the model."""
+    if path == (BINARY_VARIABLE,):
+        return BINARY_VARIABLE
+    # What follows a group's field is a position in a list.
+    depth = (
+        2 if path and isinstance(getattr(Settings.model_fields.get(path[0]), "default", None), _Group) else 1
+    )
+    return PREFIX + NESTED.join(path[:depth]).upper()
+
+
+def variables() -> Iterator[tuple[str, tuple[str, ...], FieldInfo]]:
+    """Yield every setting: its variable, its position in the model, and its field."""
+    for name, field in Settings.model_fields.items():
+        if isinstance(field.default, _Group):
+            group = cast("type[BaseModel]", type(field.default))
+            for inner, inner_field in group.model_fields.items():
+                yield f"{PREFIX}{name}{NESTED}{inner}".upper(), (name, inner), inner_field
+        else:
+            alias = BINARY_VARIABLE if name == "redis_server_bin" else f"{PREFIX}{name}".upper()
+            yield alias, (name,), field
+
+
+def unit(field: FieldInfo) -> str:
+    """Return a setting's unit, "" for none."""
+    return str(_extra(field)["unit"])
+
+
+def shown_default(field: FieldInfo) -> str:
+    """Return a setting's default as a person would write it."""
+    shown = _extra(field)["shown"]
+    if shown is not None:
+        return str(shown)
+    default = field.default
+    if default is None:
+        return ""
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, tuple):
+        return ",".join(cast("tuple[str, ...]", default))
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _extra(field: FieldInfo) -> dict[str, Any]:
+    return cast("dict[str, Any]", field.json_schema_extra)
+
+
+def unknown() -> list[str]:
+    """Return a sentence for each variable in the environment that looks like a setting and is none.
+
+    They are warnings and no refusals: Kubernetes puts BROKER_SERVICE_HOST and its like into every pod
+    beside a Service named broker.
+    """
+    known = {variable for variable, _, _ in variables()}
+    groups = {
+        f"{PREFIX}{name}".upper()
+        for name, field in Settings.model_fields.items()
+        if isinstance(field.default, _Group)
+    }
+    return [
+        f"{name} is not a setting{_suggest(name)}."
+        for name in sorted(os.environ)
+        if name.startswith(PREFIX) and name not in known and name not in groups
+    ]
+
+
+def _suggest(name: str) -> str:
+    known = [variable for variable, _, _ in variables()]
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else "; docs/configuration.md has them all"
