@@ -87,6 +87,14 @@ def _connected_sync(how: Connect) -> Any:
     return on_connect
 
 
+async def adopt(redis: Redis, how: Connect, number: int) -> None:
+    """Do on an open connection what is done first on each: begin the log's head where it is gone."""
+    execute = cast("Any", redis).execute_command
+    # The client parses INFO into a dict; only the run id matters here.
+    info: dict[str, Any] = await execute("INFO", "server")
+    await execute(*_adopt_arguments(how, number, f"run_id:{info['run_id']}".encode()))
+
+
 _RETRIED = (RedisConnectionError, RedisTimeoutError)
 _BACKOFF = DecorrelatedJitterBackoff(cap=0.2, base=0.02)
 _RETRIES = 2

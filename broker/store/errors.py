@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from redis import exceptions as rx
 
-from broker.core.errors import StoreUnavailable, WrongStore
+from broker.core.errors import LimitReached, SessionNotFound, StoreUnavailable, WrongStore
 
 _RETRYABLE_REPLIES = (
     "LOADING",
@@ -47,6 +47,10 @@ def _reply_meaning(error: rx.ResponseError) -> Exception:
     word, _, rest = text.partition(" ")
     if isinstance(error, rx.ReadOnlyError | rx.BusyLoadingError) or word in _RETRYABLE_REPLIES:
         return StoreUnavailable(f"Redis cannot write now; retry shortly ({_short(error)}).")
+    if word == "NOSESSION":
+        return SessionNotFound()
+    if word == "LIMIT":
+        return LimitReached(f"The limit of {rest} is reached; remove something, or ask for a higher limit.")
     if word == "SCHEMA":
         return WrongStore(
             f"This Redis holds schema {rest} and this program speaks another; run brokers and workers of "

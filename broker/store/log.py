@@ -1,0 +1,122 @@
+"""The logs as a replica uses them: tail, head, heartbeat, and the revisions that a resync compares.
+
+Returns core values, raises our errors; decides nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from broker.core.identity import ReplicaId, ResourceKey
+from broker.core.log import NO_HEAD, Head
+from broker.core.revision import Revision
+from broker.store.client import READ_BLOCK_MS, Connect, adopt
+from broker.store.errors import translated
+from broker.store.scripts import Call, run, script
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+REVISIONS_PER_CALL = 100
+LAPSE_MS = 5000
+"""A replica whose heartbeat is older is gone."""
+
+RawEntry = tuple[bytes, dict[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a heartbeat brought: the head, the server's clock in ms, and the live replicas."""
+
+    head: Head
+    server_ms: int
+    replicas: frozenset[ReplicaId]
+
+
+class LogStore:
+    """One installation's logs, through the two clients of store/client.py."""
+
+    def __init__(self, how: Connect, commands: "Redis", reader: "Redis") -> None:
+        self._how = how
+        self._keys = how.keys
+        self._commands = commands
+        self._reader = cast("Any", reader)  # its replies are untyped; _entries looks at them
+
+    async def tail(self, number: int, after: int, count: int) -> list[RawEntry]:
+        """Return up to `count` entries after n = `after`, waiting up to a second for the first.
+
+        Raises:
+            StoreUnavailable, WrongStore: from store/errors.py.
+        """
+        log = self._keys.log(number)
+        with translated():
+            reply = await cast("Any", self._reader).xread(
+                {log: f"{after}-0"}, count=count, block=READ_BLOCK_MS
+            )
+        return _entries(reply)
+
+    async def head(self, number: int) -> tuple[Head, int]:
+        """Return the head of a log and the n that its stream generated last (0 without a stream).
+
+        A head that is gone (FLUSHALL, a lost key) is begun anew first, with a new epoch.
+        """
+        names = (self._how.keys.log(number), self._how.keys.head(number))
+        call: Call[tuple[Head, int]] = Call(script("head"), names, (), _head_and_last)
+        head, last = await run(self._commands, call)
+        if head is NO_HEAD:
+            with translated():
+                await adopt(self._commands, self._how, number)
+            head, last = await run(self._commands, call)
+        return head, last
+
+    async def beat(self, number: int, replica: ReplicaId | None) -> Beat:
+        """Renew `replica`'s place (None: only look) and return what a heartbeat tells."""
+        name = replica if replica is not None else ""
+        call: Call[Beat] = Call(
+            script("beat"), (self._keys.replicas(), self._keys.head(number)), (name, LAPSE_MS), _beat
+        )
+        return await run(self._commands, call)
+
+    async def revisions(self, keys: Sequence[ResourceKey]) -> list[Revision]:
+        """Return when each of these keys last changed. Of one shard only, on a cluster.
+
+        Raises:
+            StoreUnavailable, WrongStore: from store/errors.py.
+        """
+        found: list[Revision] = []
+        for start in range(0, len(keys), REVISIONS_PER_CALL):
+            names = [self._keys.resource(key) for key in keys[start : start + REVISIONS_PER_CALL]]
+            call: Call[list[Revision]] = Call(script("revisions"), names, (), _revisions)
+            found += await run(self._commands, call)
+        return found
+
+    async def reconnect(self) -> None:
+        """Drop the reader's connection: the next tail makes a new one, whatever the old one waited for."""
+        await self._reader.connection_pool.disconnect()
+
+
+def _entries(reply: Any) -> list[RawEntry]:
+    """One shape for what XREAD answers (None, a list or a dict, by protocol and client version)."""
+    if not reply:
+        return []
+    entries: list[Any] = next(iter(reply.values())) if isinstance(reply, dict) else reply[0][1]
+    return [(entry_id, fields or {}) for entry_id, fields in entries]
+
+
+def _head(epoch: bytes, n: bytes, mark: bytes) -> Head:
+    return Head(epoch.decode(), int(n), mark.decode()) if epoch else NO_HEAD
+
+
+def _head_and_last(reply: list[bytes]) -> tuple[Head, int]:
+    return _head(*reply[:3]), int(reply[3])
+
+
+def _beat(reply: list[bytes]) -> Beat:
+    epoch, n, mark, server_ms, *replicas = reply
+    return Beat(
+        _head(epoch, n, mark), int(server_ms), frozenset(ReplicaId(name.decode()) for name in replicas)
+    )
+
+
+def _revisions(reply: list[bytes]) -> list[Revision]:
+    return [Revision.parse(text.decode()) for text in reply]

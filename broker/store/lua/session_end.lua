@@ -1,0 +1,24 @@
+-- session_end.lua: ends a session: announces it, then deletes both hashes.
+--
+-- KEYS[1] log, KEYS[2] head, KEYS[3] session, KEYS[4] subscriptions.
+-- ARGV[1..3] fresh, ARGV[4] tenant, ARGV[5] session id, ARGV[6] subject.
+
+--@include append
+--@include session
+
+local h, err = read_head()
+if not h then
+  return err
+end
+local s
+s, err = read_session(KEYS[3], KEYS[4], ARGV[6])
+if not s then
+  return err
+end
+local n
+n, err = append(h, 'k', 's', 't', ARGV[4], 'i', ARGV[5], 'x', 'x', 'c', text(s.counter + 1))
+if not n then
+  return err
+end
+redis.call('DEL', KEYS[3], KEYS[4])
+return 1

@@ -1,0 +1,160 @@
+"""Sessions of the handshake era in Redis: decided calls, one script each (design section 3, "Sessions").
+
+A session's two hashes are its record (subject, version, counter, owner, fence, proof) and its subscriptions
+(uri → baseline; the tenant's list is one of them, under `LIST`). Whatever changes who delivers or what is
+subscribed is announced in the tenant's log, in order with the changes themselves.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.core.identity import LIST, Principal, ReplicaId, ResourceKey, SessionId
+from broker.core.revision import Revision
+from broker.store.keys import Keys
+from broker.store.scripts import Call, Value, fresh, script
+
+ANY_OWNER = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a client showed to have been told: everything at or below n, in that epoch."""
+
+    epoch: str
+    n: int
+
+    def covers(self, epoch: str, revision: Revision) -> bool:
+        """Whether a change at `revision`, read when the log's epoch is `epoch`, was told before the proof."""
+        return self.epoch == epoch and revision.n <= self.n
+
+
+NO_PROOF = Proof("", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A session as of the entry that made this replica its deliverer."""
+
+    version: str
+    fence: int
+    counter: int
+    epoch: str
+    n: int
+    proof: Proof
+    subscriptions: Mapping[str, Revision]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Nothing was taken: somebody else delivers."""
+
+    owner: ReplicaId
+    fence: int
+
+
+@dataclass(frozen=True)
+class SessionScripts:
+    """The calls on the sessions of one installation. All that are sent by run() may raise SessionNotFound."""
+
+    keys: Keys
+
+    def open(self, who: Principal, session: SessionId, version: str, idle_ms: int) -> Call[None]:
+        """Make a session that nobody has a stream for yet. Its list baseline is now."""
+        keys = (*self._both(who, session), self.keys.resource(ResourceKey(who.tenant, LIST)))
+        return Call(script("session_open"), keys, (who.subject, version, idle_ms, LIST), _nothing)
+
+    def check(self, who: Principal, session: SessionId) -> Call[str]:
+        """Return the session's protocol version, and renew its time to live."""
+        return Call(script("session_check"), self._both(who, session), (who.subject,), _text)
+
+    def prove(self, who: Principal, session: SessionId, uri: str, revision: Revision) -> Call[str]:
+        """Raise the baseline of `uri`, if subscribed: the client has read it at `revision`."""
+        args = (who.subject, uri, str(revision))
+        return Call(script("session_prove"), self._both(who, session), args, _text)
+
+    def subscribe(self, who: Principal, session: SessionId, uri: str, most: int) -> Call[Revision]:
+        """Subscribe and return the baseline. At most `most` URIs, else LimitReached."""
+        keys = (*self._log(who), *self._both(who, session), self.keys.resource(ResourceKey(who.tenant, uri)))
+        args = (*fresh(), who.tenant, session, who.subject, uri, most)
+        return Call(script("session_subscribe"), keys, args, _revision)
+
+    def unsubscribe(self, who: Principal, session: SessionId, uri: str) -> Call[bool]:
+        """Unsubscribe; False if it was not subscribed."""
+        keys = (*self._log(who), *self._both(who, session))
+        return Call(
+            script("session_unsubscribe"), keys, (*fresh(), who.tenant, session, who.subject, uri), bool
+        )
+
+    def take(  # noqa: PLR0913 - one script, whose arguments are one decision
+        self,
+        who: Principal,
+        session: SessionId,
+        replica: ReplicaId,
+        *,
+        expected_owner: str = ANY_OWNER,
+        above_fence: int = 0,
+        proof: Proof = NO_PROOF,
+        restore: Mapping[str, Revision] | None = None,
+    ) -> Call[Taken | Kept]:
+        """Make `replica` the one that delivers for the session.
+
+        `expected_owner`: do it only if that one (or "" for nobody) still does. `restore`: subscriptions that
+        a rollback of Redis may have lost, written back where they are missing.
+        """
+        keys = (*self._log(who), *self._both(who, session))
+        args: list[Value] = [
+            *fresh(), who.tenant, session, who.subject, replica,
+            expected_owner, above_fence, proof.epoch, proof.n,
+        ]  # fmt: skip
+        for uri, baseline in (restore or {}).items():
+            args += [uri, str(baseline)]
+        return Call(script("session_take"), keys, args, _taken)
+
+    def release(self, who: Principal, session: SessionId, replica: ReplicaId, fence: int) -> Call[bool]:
+        """Stop being the deliverer, if `replica` still is with that fence."""
+        keys = (*self._log(who), self.keys.session(who.tenant, session))
+        return Call(script("session_release"), keys, (*fresh(), who.tenant, session, replica, fence), bool)
+
+    def end(self, who: Principal, session: SessionId) -> Call[None]:
+        """End the session: its streams end on every replica, its keys are gone."""
+        keys = (*self._log(who), *self._both(who, session))
+        return Call(script("session_end"), keys, (*fresh(), who.tenant, session, who.subject), _nothing)
+
+    def _log(self, who: Principal) -> tuple[str, str]:
+        number = self.keys.log_number(who.tenant)
+        return self.keys.log(number), self.keys.head(number)
+
+    def _both(self, who: Principal, session: SessionId) -> tuple[str, str]:
+        return self.keys.session(who.tenant, session), self.keys.subscriptions(who.tenant, session)
+
+
+def _nothing(reply: Any) -> None:
+    del reply
+
+
+def _text(reply: bytes) -> str:
+    return reply.decode()
+
+
+def _revision(reply: bytes) -> Revision:
+    return Revision.parse(reply.decode())
+
+
+def _taken(reply: list[Any]) -> Taken | Kept:
+    if int(reply[0]) == 0:
+        return Kept(ReplicaId(reply[1].decode()), int(reply[2]))
+    version, fence, counter, epoch, n, proof_epoch, proof_n, *pairs = reply[1:]
+    subscriptions = {
+        uri.decode(): Revision.parse(baseline.decode())
+        for uri, baseline in zip(pairs[::2], pairs[1::2], strict=True)
+    }
+    return Taken(
+        version=version.decode(),
+        fence=int(fence),
+        counter=int(counter),
+        epoch=epoch.decode(),
+        n=int(n),
+        proof=Proof(proof_epoch.decode(), int(proof_n)),
+        subscriptions=subscriptions,
+    )
