@@ -37,10 +37,14 @@ class Backlog(Generic[W]):
         if waiting is None:
             self._waiting = {topic: n}
             return True
-        if topic in waiting:
-            return False
-        waiting[topic] = n
-        return True
+        first = waiting.get(topic)
+        if first is None:
+            waiting[topic] = n
+            return True
+        if n < first:
+            # A catch-up or a rolled-back log: the low-water must stay below the older one as well.
+            waiting[topic] = n
+        return False
 
     def discard(self, topic: "Topic[W]") -> None:
         """Forget `topic`: nobody wants to be told any more."""

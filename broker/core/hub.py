@@ -62,7 +62,7 @@ class Hub(Generic[W]):
         self._encode = encode
         self._topics: dict[ResourceKey, Topic[W]] = {}
         self._subscriptions = 0
-        self._cued_lists: list[Topic[W]] = []
+        self._cued_lists: dict[Topic[W], None] = {}
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -142,7 +142,8 @@ class Hub(Generic[W]):
         List changes come in bursts (a job publishes a thousand new resources): the first is told at once,
         the rest of that second together.
         """
-        held, self._cued_lists = self._cued_lists, []
+        held = list(self._cued_lists)
+        self._cued_lists.clear()
         for topic in held:
             topic.is_held = True
         return held
@@ -152,7 +153,7 @@ class Hub(Generic[W]):
         topic.is_held = False
         owed = [watcher for watcher in topic.watchers if topic in watcher.backlog]
         if owed:
-            self._cued_lists.append(topic)
+            self._cued_lists[topic] = None
         for watcher in owed:
             watcher.mark()
 
@@ -160,7 +161,7 @@ class Hub(Generic[W]):
         topic.seen = revision
         topic.tick = tick
         if topic.key.is_list and not topic.is_held:
-            self._cued_lists.append(topic)
+            self._cued_lists[topic] = None
         n = revision.n
         told = 0
         for watcher in topic.watchers:

@@ -26,7 +26,8 @@ LIST = "@list"
 TEMPLATES = "@templates"
 ACCESS = "@access"
 
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\x00-\x20\x7f<>\"]+")
+# \s is Unicode's blanks, line and paragraph separators and NEL among them.
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\s\x00-\x20\x7f-\x9f<>\"]+")
 _SESSION = re.compile(r"[A-Za-z0-9_\-]{43}")
 
 

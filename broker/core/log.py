@@ -93,6 +93,8 @@ def decode(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
         elif kind not in (CHANGE, REMOVE, LIST):
             raise Malformed(f"unknown kind {kind!r}")
         uri = fields[b"u"].decode() if kind in (CHANGE, REMOVE) else ""
+        if not uri and kind in (CHANGE, REMOVE):
+            raise Malformed(f"entry {entry_id!r} names no resource")
         return Entry(
             epoch=fields[b"e"].decode(),
             n=int(n),
@@ -174,13 +176,14 @@ class Cursor:
     def jump(self, head: Head, last_id: int) -> None:
         """Stand at the head. Everything up to there is for the resync to compare.
 
-        `last_id` is the n that the stream itself generated last. Where it is beyond the head (the head was
-        lost and the stream was not), reading goes on behind it and the first entry is taken as it comes:
-        nothing can lie between, as Redis refuses ids that do not rise.
+        `last_id` is the n that the stream itself generated last. Where it is behind the head (a new epoch
+        without an entry yet, or the stream was lost), the next entry must still follow the head. Where it
+        is beyond the head (the head was lost and the stream was not), reading goes on behind it, and of
+        the first entry only the predecessor is known: its writer found the same head.
         """
         self.epoch = head.epoch
         self.mark = head.mark
-        self.is_anchored = last_id == head.n
+        self.is_anchored = last_id <= head.n and head != NO_HEAD
         self.n = max(head.n, last_id)
 
     def follow(self, entry: Entry) -> Discontinuity | None:
@@ -192,6 +195,8 @@ class Cursor:
                 return Discontinuity.FORK
             if entry.epoch != self.epoch:
                 return Discontinuity.EPOCH
+        elif entry.previous != self.mark:
+            return Discontinuity.FORK if entry.epoch == self.epoch else Discontinuity.EPOCH
         self.epoch = entry.epoch
         self.n = entry.n
         self.mark = entry.mark
@@ -201,10 +206,10 @@ class Cursor:
 
     def check(self, head: Head, asked_at: int) -> Discontinuity | None:
         """Compare with a head that a heartbeat brought. `asked_at` is our n when it was asked for."""
-        if not self.is_anchored:
-            return None
         if head.epoch != self.epoch:
             return Discontinuity.EPOCH
+        if not self.is_anchored:
+            return None
         if head.n < asked_at or (head.n == self.n and head.mark != self.mark):
             return Discontinuity.FORK
         return None

@@ -58,6 +58,7 @@ class Stamp(NamedTuple):
         """
         epoch, _, rest = text.partition(".")
         n, dot, mark = rest.partition(".")
-        if not dot or not epoch or not mark or not n.isascii() or not n.isdigit():
+        # The mark of `ABSENT` is empty: what was never published has a stamp, too.
+        if not dot or not epoch or not n.isascii() or not n.isdigit():
             raise ValueError(f"not a revision: {text!r}")
         return cls(epoch, int(n), mark)

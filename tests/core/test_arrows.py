@@ -1,0 +1,121 @@
+"""Who may import whom (docs/architecture.md; the arrows are the layout's promise).
+
+http -> sessions -> replica -> core; http -> wire -> core; store -> core; workers -> core, store.
+The composition roots (app, server, dev, __main__, cli) see all, and nobody imports them.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOTS = {"app", "server", "dev", "__main__", "cli"}
+"""Composition roots: they may see all, and only each other sees them."""
+
+MAY: dict[str, set[str]] = {
+    "core": {"core"},
+    "wire": {"wire", "core"},
+    "store": {"store", "core"},
+    "telemetry": {"telemetry", "core"},
+    "settings": {"settings", "core", "store"},
+    "replica": {"replica", "store", "core", "telemetry", "settings"},
+    "sessions": {"sessions", "replica", "store", "core", "telemetry", "settings"},
+    "http": {"http", "wire", "sessions", "replica", "store", "core", "telemetry", "settings"},
+    "workers": {"workers", "core", "store"},
+}
+"""What each part may import of ours. A part that is not here must be added with its arrows."""
+
+
+def _modules() -> Iterator[tuple[Path, str]]:
+    for package in ("broker", "workers"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            inside = path.relative_to(ROOT / package)
+            if package == "workers":
+                yield path, "workers"
+            elif len(inside.parts) > 1 or inside.stem != "__init__":
+                yield path, str(inside).split("/", 1)[0].removesuffix(".py")
+
+
+MODULES = list(_modules())
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Yield every module that is imported anywhere in the file, in functions and for types as well."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the arrow"
+            assert node.module is not None
+            yield node.module
+            # `from broker import app` imports the module broker.app.
+            if node.module in {"broker", "workers"}:
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _parts(path: Path) -> set[str]:
+    found: set[str] = set()
+    for name in _imports(path):
+        head, _, rest = name.partition(".")
+        if head == "workers":
+            found.add("workers")
+        elif head == "broker" and rest:
+            found.add(rest.split(".")[0])
+    return found - {"__version__"}
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize(("path", "part"), MODULES, ids=[_name(path) for path, _ in MODULES])
+def test_a_module_imports_only_along_the_arrows(path: Path, part: str) -> None:
+    if part in ROOTS:
+        return
+    assert part in MAY, f"{_name(path)}: give broker/{part} its arrows in MAY"
+    assert _parts(path) <= MAY[part]
+
+
+def test_only_the_store_imports_the_redis_client() -> None:
+    importers = {part for path, part in MODULES if any(n.split(".")[0] == "redis" for n in _imports(path))}
+    assert importers <= {"store"}
+
+
+def test_the_core_and_the_wire_never_await() -> None:
+    waiting = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
+    awaits = [
+        _name(path)
+        for path, part in MODULES
+        if part in {"core", "wire"}
+        and any(isinstance(node, waiting) for node in ast.walk(ast.parse(path.read_text())))
+    ]
+    assert awaits == []
+
+
+def test_the_core_needs_the_standard_library_only() -> None:
+    foreign = {
+        name
+        for path, part in MODULES
+        if part == "core"
+        for name in _imports(path)
+        if name.split(".")[0] not in sys.stdlib_module_names and not name.startswith("broker.core")
+    }
+    assert foreign == set()
+
+
+def test_what_a_worker_imports_needs_no_web_server() -> None:
+    web = {"fastapi", "starlette", "uvicorn", "uvloop", "httptools", "mcp_types"}
+    heavy = {
+        _name(path)
+        for path, part in MODULES
+        if part in {"core", "store", "workers"} and any(n.split(".")[0] in web for n in _imports(path))
+    }
+    assert heavy == set()
+
+
+def test_every_module_opens_with_its_charter() -> None:
+    without = [_name(path) for path, _ in MODULES if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert without == []
