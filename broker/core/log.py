@@ -188,16 +188,15 @@ class Cursor:
 
     def follow(self, entry: Entry) -> Discontinuity | None:
         """Step onto `entry`, or say why that is impossible (and stay)."""
+        if entry.epoch != self.epoch:
+            return Discontinuity.EPOCH
         if self.is_anchored:
             if entry.n != self.n + 1:
-                return Discontinuity.EPOCH if entry.epoch != self.epoch else Discontinuity.GAP
+                return Discontinuity.GAP
             if entry.previous != self.mark:
                 return Discontinuity.FORK
-            if entry.epoch != self.epoch:
-                return Discontinuity.EPOCH
         elif entry.previous != self.mark:
             return Discontinuity.FORK if entry.epoch == self.epoch else Discontinuity.EPOCH
-        self.epoch = entry.epoch
         self.n = entry.n
         self.mark = entry.mark
         self.is_anchored = True

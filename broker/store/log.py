@@ -99,8 +99,8 @@ def _entries(reply: Any) -> list[RawEntry]:
     """One shape for what XREAD answers (None, a list or a dict, by protocol and client version)."""
     if not reply:
         return []
-    entries: list[Any] = next(iter(reply.values())) if isinstance(reply, dict) else reply[0][1]
-    return [(entry_id, fields or {}) for entry_id, fields in entries]
+    streams = cast("Any", list(reply.items()) if isinstance(reply, dict) else reply)
+    return [(entry_id, fields or {}) for entry_id, fields in streams[0][1]]
 
 
 def _head(epoch: bytes, n: bytes, mark: bytes) -> Head:
