@@ -142,6 +142,9 @@ class HttpSettings(_Group):
         ge=0,
         le=600_000,
     )
+    head_seconds: float = _setting(
+        20.0, "seconds", "How long a request's head may take to come; then the connection is closed.", gt=0
+    )
     idle_seconds: int = _setting(
         75,
         "seconds",
@@ -265,7 +268,7 @@ class Settings(BaseSettings):
     ephemeral: bool = _setting(
         default=False,
         unit="",
-        sentence="Give the embedded Redis a directory of its own that is deleted at the end: shared with nobody.",
+        sentence="Give the embedded Redis a directory of its own, shared with nobody and deleted at the end.",
     )
     redis_server_bin: str | None = _setting(
         None,
