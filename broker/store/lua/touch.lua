@@ -1,0 +1,39 @@
+-- touch.lua: "it changed", of any URI, published or not: callback resources and what a template stands for
+-- change without contents of theirs here. One entry and a new revision, all or nothing as in publish.lua.
+--
+-- KEYS[1] log, KEYS[2] head, KEYS[3] resource, KEYS[4] token.
+-- ARGV[1] schema, ARGV[2] mark, ARGV[3] epoch, ARGV[4] tenant, ARGV[5] uri, ARGV[6] life of the token in ms,
+-- ARGV[7] digest of what is asked ('' under a random token), ARGV[8] life of a tombstone in ms.
+-- Returns {status, epoch, n, mark}: touched, replayed; or reused.
+--
+-- The revision is stored where nothing was published, too: a replica that missed the entry finds the change
+-- by comparing revisions and by nothing else. There it lives as long as a tombstone.
+
+--@include append
+--@include token
+
+local h, refusal = read_head()
+if not h then
+  return refusal
+end
+local earlier = seen(KEYS[4], ARGV[7])
+if earlier then
+  return earlier
+end
+local r = redis.call('HMGET', KEYS[3], 'dig', 'sc')
+local is_stored = r[1] ~= false and r[1] ~= ''
+local entry = {'k', 'c', 't', ARGV[4], 'u', ARGV[5]}
+if is_stored and r[2] and r[2] ~= '' then
+  entry[7], entry[8] = 's', r[2]
+end
+local n, epoch = append(h, unpack(entry))
+if not n then
+  return epoch
+end
+if is_stored then
+  redis.call('HSET', KEYS[3], 'e', epoch, 'n', n, 'm', ARGV[2])
+else
+  redis.call('HSET', KEYS[3], 'e', epoch, 'n', n, 'm', ARGV[2], 'gone', '1')
+  redis.call('PEXPIRE', KEYS[3], ARGV[8])
+end
+return remember(KEYS[4], ARGV[6], ARGV[7], 'touched', epoch, n, ARGV[2])

@@ -1,0 +1,191 @@
+"""The read side: one resource, a page of a tenant's list, and what is due to expire.
+
+Everything is read from the primary (promise 3). A resource is one hash and read in one command, so its
+contents and its revision belong together. What is past its `exp` counts as absent, swept or not: our clock
+says when to ask for Redis' own, so a replica whose clock runs ahead hides nothing; one that runs behind
+shows a resource until the sweep's entry, about a second.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from broker.core.identity import ResourceKey, TenantId
+from broker.core.revision import Stamp
+from broker.store.errors import translated
+from broker.store.keys import Keys
+from broker.store.publishing import key_of
+
+if TYPE_CHECKING:
+    from redis import Redis as SyncRedis
+    from redis.asyncio import Redis
+
+SWEPT_AT_ONCE = 100
+"""How many resources one call of `due` returns at most."""
+
+_STORED = ("dig", "exp", "sc", "meta", "body", "e", "n", "m", "ttl", "cs", "ver")
+_LISTED = ("dig", "exp", "sc", "meta")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A resource that exists: what a read splices into its answer, and what decides who may read it."""
+
+    contents: bytes
+    """A JSON array of contents entries."""
+    meta: bytes
+    """A JSON object as resources/list shows it."""
+    stamp: Stamp
+    ttl_ms: int | None
+    cache_scope: str | None
+    scopes: frozenset[str]
+    expires_ms: int | None
+    """By Redis' clock, Unix time."""
+    version: int | None
+
+
+class Listed(NamedTuple):
+    """One resource of a list: `meta` is a JSON object as resources/list shows it."""
+
+    uri: str
+    meta: bytes
+    scopes: frozenset[str]
+
+
+async def read(redis: "Redis", keys: Keys, key: ResourceKey) -> Stored | None:
+    """Return the resource, or None if it was never published, was removed, or is past its time.
+
+    Raises:
+        StoreUnavailable, WrongStore: as scripts.run.
+    """
+    with translated():
+        values = await cast("Any", redis).hmget(keys.resource(key), _STORED)
+        now = await cast("Any", redis).time() if _is_past(values) else None
+    return _stored(values, now)
+
+
+def read_sync(redis: "SyncRedis", keys: Keys, key: ResourceKey) -> Stored | None:
+    """Do what `read` does, for plain scripts."""
+    with translated():
+        values = cast("Any", redis).hmget(keys.resource(key), _STORED)
+        now = cast("Any", redis).time() if _is_past(values) else None
+    return _stored(values, now)
+
+
+async def page(
+    redis: "Redis", keys: Keys, tenant: TenantId, after: str | None, count: int
+) -> tuple[list[Listed], bool]:
+    """Return up to `count` resources whose URIs come after `after`, and whether there may be more.
+
+    In the order of their UTF-8 bytes: whatever else comes and goes, what exists throughout a walk appears in
+    it exactly once. O(log n + count).
+
+    Raises:
+        StoreUnavailable, WrongStore: as scripts.run.
+    """
+    found: list[Listed] = []
+    while True:
+        wanted = count + 1 - len(found)
+        with translated():
+            uris = await cast("Any", redis).zrangebylex(*_range(keys, tenant, after, wanted))
+            rows = await _described(cast("Any", redis).pipeline(transaction=False), keys, tenant, uris)
+            now = await cast("Any", redis).time() if any(map(_is_past, rows)) else None
+        found += _listed(uris, rows, now)
+        # What is removed at this moment, or due, leaves a stretch short; then the next one is read.
+        if len(uris) < wanted or len(found) > count:
+            return found[:count], len(found) > count
+        after = uris[-1].decode()
+
+
+def page_sync(
+    redis: "SyncRedis", keys: Keys, tenant: TenantId, after: str | None, count: int
+) -> tuple[list[Listed], bool]:
+    """Do what `page` does, for plain scripts."""
+    found: list[Listed] = []
+    while True:
+        wanted = count + 1 - len(found)
+        with translated():
+            uris = cast("Any", redis).zrangebylex(*_range(keys, tenant, after, wanted))
+            rows = _described(cast("Any", redis).pipeline(transaction=False), keys, tenant, uris)
+            now = cast("Any", redis).time() if any(map(_is_past, rows)) else None
+        found += _listed(uris, rows, now)
+        if len(uris) < wanted or len(found) > count:
+            return found[:count], len(found) > count
+        after = uris[-1].decode()
+
+
+async def due(
+    redis: "Redis", keys: Keys, log_number: int = 0, now_ms: int | None = None
+) -> list[ResourceKey]:
+    """Return up to `SWEPT_AT_ONCE` resources whose time may be over; publishing.expire looks again.
+
+    Raises:
+        StoreUnavailable, WrongStore: as scripts.run.
+    """
+    with translated():
+        if now_ms is None:
+            now_ms = _ms(await cast("Any", redis).time())
+        named = await cast("Any", redis).zrangebyscore(
+            keys.expiry(log_number), "-inf", now_ms, start=0, num=SWEPT_AT_ONCE
+        )
+    return [key_of(each) for each in named]
+
+
+def _range(keys: Keys, tenant: TenantId, after: str | None, count: int) -> tuple[Any, ...]:
+    low = "-" if after is None else b"(" + after.encode()
+    return keys.order(tenant), low, "+", 0, count
+
+
+def _described(pipeline: Any, keys: Keys, tenant: TenantId, uris: Sequence[bytes]) -> Any:
+    """Ask for what a list shows of each of `uris`, in one round trip; with an async pipeline, await it."""
+    for uri in uris:
+        pipeline.hmget(keys.resource(ResourceKey(tenant, uri.decode())), _LISTED)
+    return pipeline.execute()
+
+
+def _ms(now: tuple[int, int]) -> int:
+    return now[0] * 1000 + now[1] // 1000
+
+
+def _is_past(values: Sequence[bytes | None]) -> bool:
+    """Whether our clock says that this is over; both `_STORED` and `_LISTED` begin with dig, exp."""
+    return bool(values[0]) and bool(values[1]) and int(values[1] or 0) <= time.time() * 1000
+
+
+def _is_there(values: Sequence[bytes | None], now: tuple[int, int] | None) -> bool:
+    return bool(values[0]) and not (now and values[1] and int(values[1]) <= _ms(now))
+
+
+def _scopes(value: bytes | None) -> frozenset[str]:
+    return frozenset(value.decode().split()) if value else frozenset()
+
+
+def _integer(value: bytes | None) -> int | None:
+    return int(value) if value else None
+
+
+def _stored(values: Sequence[bytes | None], now: tuple[int, int] | None) -> Stored | None:
+    if not _is_there(values, now):
+        return None
+    _, expires, scopes, meta, body, epoch, n, mark, ttl, cache_scope, version = values
+    return Stored(
+        contents=body or b"",
+        meta=meta or b"",
+        stamp=Stamp((epoch or b"").decode(), int(n or 0), (mark or b"").decode()),
+        ttl_ms=_integer(ttl),
+        cache_scope=cache_scope.decode() if cache_scope else None,
+        scopes=_scopes(scopes),
+        expires_ms=_integer(expires),
+        version=_integer(version),
+    )
+
+
+def _listed(
+    uris: Sequence[bytes], rows: Sequence[Sequence[bytes | None]], now: tuple[int, int] | None
+) -> list[Listed]:
+    return [
+        Listed(uri.decode(), values[3] or b"", _scopes(values[2]))
+        for uri, values in zip(uris, rows, strict=True)
+        if _is_there(values, now)
+    ]
