@@ -228,7 +228,11 @@ def test_no_bytes_make_parse_raise_anything_but_a_refusal(body: bytes) -> None:
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
@@ -241,14 +245,12 @@ def test_no_json_makes_parse_raise_anything_but_a_refusal(envelope: dict[str, An
     if refused is None:
         assert envelope["jsonrpc"] == "2.0"
     else:
-        assert refused.code == INVALID_REQUEST or "Infinity" in json.dumps(envelope)
+        assert refused.code == INVALID_REQUEST
 
 
 @given(st.text() | st.integers(), st.text(), st.dictionaries(st.text(), json_values, max_size=3))
 def test_a_well_formed_request_is_read_as_it_was_meant(id_: str | int, method: str, params: Any) -> None:
     body = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
-    if "Infinity" in json.dumps(body, allow_nan=True):
-        return
     assert parse(json.dumps(body).encode()) == Request(id_, method, params)
 
 
@@ -257,10 +259,6 @@ def test_a_well_formed_request_is_read_as_it_was_meant(id_: str | int, method: s
 
 @given(json_values)
 def test_what_is_written_is_one_line_of_ascii_and_reads_the_same(value: object) -> None:
-    if "Infinity" in json.dumps(value, allow_nan=True):
-        with pytest.raises(ValueError, match="JSON"):
-            jsonrpc.dumps(value)
-        return
     written = jsonrpc.dumps(value)
     assert written.isascii()
     assert len(written.decode().splitlines()) == 1
