@@ -118,21 +118,29 @@ def test_a_lost_log_goes_on_behind_its_head() -> None:
     assert cursor.follow(entry(101, "b", "a")) is None
 
 
-def test_behind_a_lost_head_the_first_entry_is_taken_as_it_comes() -> None:
-    """Head gone, stream kept: its writer found no head either, so the predecessor is empty."""
+def test_behind_a_lost_head_reading_goes_on_and_the_next_entry_is_another_epoch() -> None:
+    """Head gone, stream kept: the next writer finds no head and begins an epoch, which must be compared."""
     cursor = Cursor()
     cursor.jump(NO_HEAD, last_id=100)
     assert cursor.n == 100
     assert not cursor.is_anchored
-    assert cursor.follow(entry(5000, "b", "", epoch="e2")) is None
+    assert cursor.follow(entry(5000, "b", "", epoch="e2")) is Discontinuity.EPOCH
+
+
+def test_an_unreadable_entry_is_stepped_over_and_the_log_goes_on() -> None:
+    """A foreign entry sits between two of ours: the second still names the first as its predecessor."""
+    cursor = standing_at(10, "a")
+    cursor.skip(15)
+    assert (cursor.n, cursor.is_anchored) == (15, False)
+    assert cursor.follow(entry(16, "b", "a")) is None
     assert cursor.is_anchored
-    assert cursor.follow(entry(5002, "d", "c", epoch="e2")) is Discontinuity.GAP
 
 
-def test_behind_a_lost_head_an_entry_with_an_unseen_predecessor_is_not_the_first() -> None:
-    cursor = Cursor()
-    cursor.jump(NO_HEAD, last_id=100)
-    assert cursor.follow(entry(5001, "c", "b", epoch="e2")) is Discontinuity.EPOCH
+def test_an_unreadable_entry_of_ours_is_a_fork_and_so_compared() -> None:
+    """A kind that this release does not know: what follows names a predecessor that we never saw."""
+    cursor = standing_at(10, "a")
+    cursor.skip(11)
+    assert cursor.follow(entry(12, "c", "b")) is Discontinuity.FORK
 
 
 def test_behind_a_half_dead_script_the_next_writer_names_the_same_predecessor() -> None:
@@ -142,14 +150,14 @@ def test_behind_a_half_dead_script_the_next_writer_names_the_same_predecessor() 
     assert cursor.n == 11
     assert cursor.check(Head("e1", 10, "a"), asked_at=11) is None
     assert cursor.follow(entry(12, "c", "b")) is Discontinuity.FORK
-    assert cursor.follow(entry(7000, "b", "a", epoch="e2")) is None
+    assert cursor.follow(entry(7000, "b", "a", epoch="e2")) is Discontinuity.EPOCH
 
 
-def test_an_empty_store_is_followed_from_its_first_entry() -> None:
+def test_an_empty_store_that_stays_empty_is_no_news_and_its_first_entry_is_an_epoch() -> None:
     cursor = Cursor()
     cursor.jump(NO_HEAD, last_id=0)
     assert cursor.check(NO_HEAD, asked_at=0) is None
-    assert cursor.follow(entry(1_700_000_000_000_000, "a", "", epoch="e1")) is None
+    assert cursor.follow(entry(1_700_000_000_000_000, "a", "", epoch="e1")) is Discontinuity.EPOCH
 
 
 def test_an_empty_store_that_got_a_head_is_another_epoch() -> None:
