@@ -35,6 +35,9 @@ NESTED = "__"
 BINARY_VARIABLE = "REDIS_SERVER_BIN"
 """Not ours alone, hence without our prefix: tests and other tools read it, too."""
 
+_FOR_PUBLISHERS = {"BROKER_TENANT"}
+"""Read by workers/settings.py only."""
+
 STATE_NAME = "mcp-resource-broker"
 MINUTE = 60
 HOUR = 3600
@@ -434,7 +437,7 @@ def unknown() -> list[str]:
     They are warnings and no refusals: Kubernetes puts BROKER_SERVICE_HOST and its like into every pod
     beside a Service named broker.
     """
-    known = {variable for variable, _, _ in variables()}
+    known = {variable for variable, _, _ in variables()} | _FOR_PUBLISHERS
     groups = {
         f"{PREFIX}{name}".upper()
         for name, field in Settings.model_fields.items()

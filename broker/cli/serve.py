@@ -1,0 +1,59 @@
+"""`broker serve`: one replica until a signal comes, with our own Redis if no other is set."""
+
+import argparse
+import importlib
+import logging
+from collections.abc import Callable
+
+from broker import server
+from broker.settings import Settings, unknown
+from broker.store.embedded import Embedded
+
+log = logging.getLogger(__name__)
+
+Build = Callable[[Settings], server.Broker]
+
+
+def run(_arguments: argparse.Namespace, settings: Settings) -> int:
+    """Serve with the app of `broker.app`."""
+    # Only now, so that a refused setting costs no import of the web framework.
+    return serve(settings, lambda final: importlib.import_module("broker.app").build(final))
+
+
+def serve(settings: Settings, build: Build) -> int:
+    """Serve what `build` makes of the settings.
+
+    Raises:
+        Misconfigured: with what to do.
+    """
+    settings.check_exposure()
+    sockets = server.Sockets(settings)
+    try:
+        warn(settings)
+        return server.run(_serve(settings, build, sockets))
+    finally:
+        sockets.close()
+
+
+def warn(settings: Settings) -> None:
+    """Say what an operator should know before anything else."""
+    for sentence in unknown():
+        log.warning("unknown setting", extra={"why": sentence})
+    if settings.auth.mode == "open":
+        whom = (
+            f"anybody who reaches {settings.host}" if settings.is_exposed else "every program on this machine"
+        )
+        log.warning(
+            "OPEN MODE: no credentials are asked for",
+            extra={"means": f"{whom} may read and publish everything, of every tenant"},
+        )
+
+
+async def _serve(settings: Settings, build: Build, sockets: server.Sockets) -> int:
+    if settings.redis_url is not None:
+        return await server.serve(build(settings), settings, sockets)
+    async with Embedded(
+        settings.state_dir, binary=settings.redis_server_bin, is_ephemeral=settings.ephemeral
+    ) as url:
+        settings = settings.with_redis(url)
+        return await server.serve(build(settings), settings, sockets)
