@@ -158,8 +158,11 @@ class Hub(Generic[W]):
             watcher.mark()
 
     def _change(self, topic: Topic[W], revision: Revision, tick: int, scopes: frozenset[str] | None) -> int:
-        topic.seen = revision
         topic.tick = tick
+        if topic.seen == revision:
+            # A read was ahead of the log and has told everybody (rule 3); who joined since has looked.
+            return 0
+        topic.seen = revision
         if topic.key.is_list and not topic.is_held:
             self._cued_lists[topic] = None
         n = revision.n

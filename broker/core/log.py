@@ -141,6 +141,8 @@ NO_HEAD = Head("", 0, "")
 class Discontinuity(enum.Enum):
     """Why a reader must compare instead of trusting what it read; the value is a metric label."""
 
+    RECONNECT = "reconnect"
+    """The connection was lost; the log goes on where we stood. Compared for good measure."""
     GAP = "gap"
     """Entries were missed (trimmed, or never delivered). What Redis holds is the truth."""
     FORK = "fork"
@@ -151,7 +153,12 @@ class Discontinuity(enum.Enum):
     @property
     def may_have_lost(self) -> bool:
         """Whether Redis may have lost writes that we saw (so local state is written back)."""
-        return self is not Discontinuity.GAP
+        return self in (Discontinuity.FORK, Discontinuity.EPOCH)
+
+    @property
+    def gravity(self) -> int:
+        """Which of two the repair must be for: the higher one."""
+        return list(Discontinuity).index(self)
 
 
 class Cursor:
@@ -178,13 +185,18 @@ class Cursor:
 
         `last_id` is the n that the stream itself generated last. Where it is behind the head (a new epoch
         without an entry yet, or the stream was lost), the next entry must still follow the head. Where it
-        is beyond the head (the head was lost and the stream was not), reading goes on behind it, and of
-        the first entry only the predecessor is known: its writer found the same head.
+        is beyond the head (the head was lost, or a script died before it), reading goes on behind it; the
+        next writer begins an epoch there.
         """
         self.epoch = head.epoch
         self.mark = head.mark
         self.is_anchored = last_id <= head.n and head != NO_HEAD
         self.n = max(head.n, last_id)
+
+    def skip(self, n: int) -> None:
+        """Step over an entry that is not ours; of what follows it only the predecessor is known."""
+        self.n = n
+        self.is_anchored = False
 
     def follow(self, entry: Entry) -> Discontinuity | None:
         """Step onto `entry`, or say why that is impossible (and stay)."""
@@ -196,7 +208,7 @@ class Cursor:
             if entry.previous != self.mark:
                 return Discontinuity.FORK
         elif entry.previous != self.mark:
-            return Discontinuity.FORK if entry.epoch == self.epoch else Discontinuity.EPOCH
+            return Discontinuity.FORK
         self.n = entry.n
         self.mark = entry.mark
         self.is_anchored = True

@@ -42,17 +42,15 @@ class LogStore:
         self._commands = commands
         self._reader = cast("Any", reader)  # its replies are untyped; _entries looks at them
 
-    async def tail(self, number: int, after: int, count: int) -> list[RawEntry]:
-        """Return up to `count` entries after n = `after`, waiting up to a second for the first.
+    async def tail(self, number: int, after: str, count: int) -> list[RawEntry]:
+        """Return up to `count` entries after the id `after`, waiting up to a second for the first.
 
         Raises:
             StoreUnavailable, WrongStore: from store/errors.py.
         """
         log = self._keys.log(number)
         with translated():
-            reply = await cast("Any", self._reader).xread(
-                {log: f"{after}-0"}, count=count, block=READ_BLOCK_MS
-            )
+            reply = await self._reader.xread({log: after}, count=count, block=READ_BLOCK_MS)
         return _entries(reply)
 
     async def head(self, number: int) -> tuple[Head, int]:
@@ -99,7 +97,7 @@ def _entries(reply: Any) -> list[RawEntry]:
     """One shape for what XREAD answers (None, a list or a dict, by protocol and client version)."""
     if not reply:
         return []
-    streams = cast("Any", list(reply.items()) if isinstance(reply, dict) else reply)
+    streams = list(cast("dict[Any, Any]", reply).items()) if isinstance(reply, dict) else reply
     return [(entry_id, fields or {}) for entry_id, fields in streams[0][1]]
 
 

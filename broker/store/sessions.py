@@ -1,18 +1,23 @@
-"""Sessions of the handshake era in Redis: decided calls, one script each (design section 3, "Sessions").
+"""Sessions of the handshake era in Redis: one script each (design section 3, "Sessions").
 
 A session's two hashes are its record (subject, version, counter, owner, fence, proof) and its subscriptions
 (uri → baseline; the tenant's list is one of them, under `LIST`). Whatever changes who delivers or what is
 subscribed is announced in the tenant's log, in order with the changes themselves.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.core.identity import LIST, Principal, ReplicaId, ResourceKey, SessionId
 from broker.core.revision import Revision
 from broker.store.keys import Keys
-from broker.store.scripts import Call, Value, fresh, script
+from broker.store.scripts import Call, Value, fresh, run, script
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+T = TypeVar("T")
 
 ANY_OWNER = "*"
 
@@ -53,40 +58,45 @@ class Kept:
     fence: int
 
 
-@dataclass(frozen=True)
-class SessionScripts:
-    """The calls on the sessions of one installation. All that are sent by run() may raise SessionNotFound."""
+class SessionStore:
+    """The sessions of one installation.
 
-    keys: Keys
+    Every method raises StoreUnavailable or WrongStore as store/errors.py says, and, but for `open`,
+    SessionNotFound for what is unknown, ended or another subject's.
+    """
 
-    def open(self, who: Principal, session: SessionId, version: str, idle_ms: int) -> Call[None]:
+    def __init__(self, redis: "Redis", keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+
+    async def open(self, who: Principal, session: SessionId, version: str, idle_ms: int) -> None:
         """Make a session that nobody has a stream for yet. Its list baseline is now."""
-        keys = (*self._both(who, session), self.keys.resource(ResourceKey(who.tenant, LIST)))
-        return Call(script("session_open"), keys, (who.subject, version, idle_ms, LIST), _nothing)
+        keys = (*self._both(who, session), self._keys.resource(ResourceKey(who.tenant, LIST)))
+        return await self._run("session_open", keys, (who.subject, version, idle_ms, LIST), _nothing)
 
-    def check(self, who: Principal, session: SessionId) -> Call[str]:
+    async def check(self, who: Principal, session: SessionId) -> str:
         """Return the session's protocol version, and renew its time to live."""
-        return Call(script("session_check"), self._both(who, session), (who.subject,), _text)
+        return await self._run("session_check", self._both(who, session), (who.subject,), _text)
 
-    def prove(self, who: Principal, session: SessionId, uri: str, revision: Revision) -> Call[str]:
+    async def prove(self, who: Principal, session: SessionId, uri: str, revision: Revision) -> str:
         """Raise the baseline of `uri`, if subscribed: the client has read it at `revision`."""
         args = (who.subject, uri, str(revision))
-        return Call(script("session_prove"), self._both(who, session), args, _text)
+        return await self._run("session_prove", self._both(who, session), args, _text)
 
-    def subscribe(self, who: Principal, session: SessionId, uri: str, most: int) -> Call[Revision]:
+    async def subscribe(self, who: Principal, session: SessionId, uri: str, most: int) -> Revision:
         """Subscribe and return the baseline. At most `most` URIs, else LimitReached."""
-        keys = (*self._log(who), *self._both(who, session), self.keys.resource(ResourceKey(who.tenant, uri)))
+        keys = (*self._log(who), *self._both(who, session), self._keys.resource(ResourceKey(who.tenant, uri)))
         args = (*fresh(), who.tenant, session, who.subject, uri, most)
-        return Call(script("session_subscribe"), keys, args, _revision)
+        return await self._run("session_subscribe", keys, args, _revision)
 
-    def unsubscribe(self, who: Principal, session: SessionId, uri: str) -> Call[bool]:
+    async def unsubscribe(self, who: Principal, session: SessionId, uri: str) -> bool:
         """Unsubscribe; False if it was not subscribed."""
         keys = (*self._log(who), *self._both(who, session))
         return Call(
             script("session_unsubscribe"), keys, (*fresh(), who.tenant, session, who.subject, uri), bool
         )
 
-    def take(  # noqa: PLR0913 - one script, whose arguments are one decision
+    async def take(
         self,
         who: Principal,
         session: SessionId,
@@ -96,7 +106,7 @@ class SessionScripts:
         above_fence: int = 0,
         proof: Proof = NO_PROOF,
         restore: Mapping[str, Revision] | None = None,
-    ) -> Call[Taken | Kept]:
+    ) -> Taken | Kept:
         """Make `replica` the one that delivers for the session.
 
         `expected_owner`: do it only if that one (or "" for nobody) still does. `restore`: subscriptions that
@@ -109,24 +119,29 @@ class SessionScripts:
         ]  # fmt: skip
         for uri, baseline in (restore or {}).items():
             args += [uri, str(baseline)]
-        return Call(script("session_take"), keys, args, _taken)
+        return await self._run("session_take", keys, args, _taken)
 
-    def release(self, who: Principal, session: SessionId, replica: ReplicaId, fence: int) -> Call[bool]:
+    async def release(self, who: Principal, session: SessionId, replica: ReplicaId, fence: int) -> bool:
         """Stop being the deliverer, if `replica` still is with that fence."""
-        keys = (*self._log(who), self.keys.session(who.tenant, session))
-        return Call(script("session_release"), keys, (*fresh(), who.tenant, session, replica, fence), bool)
+        keys = (*self._log(who), self._keys.session(who.tenant, session))
+        return await self._run("session_release", keys, (*fresh(), who.tenant, session, replica, fence), bool)
 
-    def end(self, who: Principal, session: SessionId) -> Call[None]:
+    async def end(self, who: Principal, session: SessionId) -> None:
         """End the session: its streams end on every replica, its keys are gone."""
         keys = (*self._log(who), *self._both(who, session))
-        return Call(script("session_end"), keys, (*fresh(), who.tenant, session, who.subject), _nothing)
+        return await self._run("session_end", keys, (*fresh(), who.tenant, session, who.subject), _nothing)
+
+    async def _run(
+        self, name: str, keys: Sequence[str], args: Sequence[Value], read: Callable[[Any], T]
+    ) -> T:
+        return await run(self._redis, Call(script(name), keys, args, read))
 
     def _log(self, who: Principal) -> tuple[str, str]:
-        number = self.keys.log_number(who.tenant)
-        return self.keys.log(number), self.keys.head(number)
+        number = self._keys.log_number(who.tenant)
+        return self._keys.log(number), self._keys.head(number)
 
     def _both(self, who: Principal, session: SessionId) -> tuple[str, str]:
-        return self.keys.session(who.tenant, session), self.keys.subscriptions(who.tenant, session)
+        return self._keys.session(who.tenant, session), self._keys.subscriptions(who.tenant, session)
 
 
 def _nothing(reply: Any) -> None:
