@@ -6,13 +6,13 @@ Exit codes as those of `broker`: 0 done, 1 trying again may help, 2 something mu
 import argparse
 import asyncio
 import contextlib
-import logging
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from broker.core.errors import BrokerError, Misconfigured
+from broker.telemetry import logging
 from workers.publisher import Publisher
 
 

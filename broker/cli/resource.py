@@ -18,10 +18,12 @@ from broker.settings import Settings
 from workers import Outcome, SyncPublisher
 from workers.mime import contents_of
 
+Command = Callable[[SyncPublisher, argparse.Namespace], int]
+
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Run one of the commands."""
-    commands: dict[str, Callable[[SyncPublisher, argparse.Namespace], int]] = {
+    commands: dict[str, Command] = {
         "publish": _publish,
         "touch": lambda publisher, args: _done(publisher.touch(args.uri), args.uri),
         "remove": lambda publisher, args: _done(publisher.remove(args.uri), args.uri),

@@ -41,7 +41,8 @@ def _modules() -> Iterator[tuple[Path, str]]:
         for path in sorted((ROOT / package).rglob("*.py")):
             inside = path.relative_to(ROOT / package)
             if package == "workers":
-                yield path, "workers"
+                # The `workers` command composes, as broker/__main__.py does.
+                yield path, "__main__" if inside.stem == "__main__" else "workers"
             elif len(inside.parts) > 1:
                 yield path, _layer(str(inside).split("/", 1)[0])
             elif inside.stem != "__init__":
