@@ -46,11 +46,14 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument(
         "--mime-type", help="the media type; by default what the file's name or contents say"
     )
+    publish.add_argument(
+        "--expires-in", type=float, metavar="SECONDS", help="remove it again after this many seconds"
+    )
     publish.add_argument("--name", help="the resource's name; by default the file's")
     publish.add_argument("--title", help="a title for people")
     publish.add_argument("--description", help="a sentence for people and models")
     publish.add_argument(
-        "--version", help="your own version number: a publish with an older one changes nothing"
+        "--version", type=int, help="your own version number: a publish with an older one changes nothing"
     )
 
     for name, text in (

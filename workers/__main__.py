@@ -59,10 +59,7 @@ async def _until_signal(arguments: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = _parser().parse_args(argv)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
-    )
-    logging.getLogger("watchfiles").setLevel(logging.WARNING)
+    logging.configure()
     try:
         asyncio.run(_until_signal(arguments))
     except BrokerError as error:
