@@ -11,6 +11,7 @@
     │   ├── ResourceNotFound
     │   └── SessionNotFound
     ├── Conflict                If-Match and its like did not hold
+    │   └── KeyReused           an idempotency key used for something else
     ├── LimitReached            a quota or limit; later or smaller may work
     ├── Unavailable             retry: nothing is wrong with the request
     │   ├── StoreUnavailable    Redis is unreachable, loading, full or read-only
@@ -105,6 +106,12 @@ class Conflict(BrokerError):
     """The resource is not at the revision that the caller expected."""
 
     reason = "conflict"
+
+
+class KeyReused(Conflict):
+    """This idempotency key was used for something else before: a new request needs a new key."""
+
+    reason = "key_reused"
 
 
 class LimitReached(BrokerError):

@@ -58,6 +58,13 @@ class Contents:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Json:
+    """A value to publish as JSON text even where it is a string or None."""
+
+    value: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Publication:
     """A resource as it will be stored: `meta` as resources/list shows it, `body` as resources/read does."""
 
@@ -212,6 +219,8 @@ def _entries(contents: Any, limit: int) -> tuple[Sequence[Contents], bool]:
             if data.nbytes > limit:
                 raise _too_large(data.nbytes * 4 // 3, limit)
             return [Contents(blob=data.tobytes())], False
+        case Json():
+            return [Contents(text=encode_json(_plain(contents.value)).decode())], True
         case None:
             raise InvalidContents(
                 "There are no contents (None); publish an empty string, or remove the resource."

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
-from broker.core.errors import BadRequest, Conflict
+from broker.core.errors import BadRequest, Conflict, KeyReused
 from broker.core.identity import LIST, ResourceKey, TenantId, check_uri
 from broker.core.publication import MAX_SAFE, Publication, check_version, fingerprint
 from broker.core.revision import Stamp
@@ -53,7 +53,7 @@ class Outcome:
     stamp: Stamp | None
 
 
-def publish(  # noqa: PLR0913  # each is one promise of its own
+def publish(  # each is one promise of its own
     keys: Keys,
     publication: Publication,
     *,
@@ -188,7 +188,7 @@ def _outcome(reply: Any) -> Outcome:
         at = f"it is at revision {stamp}" if stamp else "there is no such resource"
         raise Conflict(f"The resource is not as this call expected: {at}. Read it again and decide anew.")
     if status == "reused":
-        raise Conflict(
+        raise KeyReused(
             "This idempotency key was used for something else within the last 24 hours; "
             "use a new key for a new request."
         )

@@ -1,0 +1,98 @@
+"""How the publishing API answers: one shape for what was done, one for what was refused.
+
+Done: {"uri", "status", "revision"}, the revision also as ETag. Refused: {"error": {"reason", "message"}}
+with the status of this table; reasons are those of core/errors.py and do not change, messages may.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from broker.core.errors import (
+    BadRequest,
+    BrokerError,
+    Conflict,
+    KeyReused,
+    LimitReached,
+    Misconfigured,
+    NotFound,
+    TooLarge,
+    Unavailable,
+)
+from broker.core.publication import encode_json
+from broker.core.revision import Stamp
+from broker.store.publishing import Outcome
+
+log = logging.getLogger(__name__)
+
+RETRY_AFTER_SECONDS = 1
+
+_STATUS: tuple[tuple[type[BrokerError], int], ...] = (
+    (TooLarge, 413),
+    (BadRequest, 400),
+    (NotFound, 404),
+    (KeyReused, 409),
+    (Conflict, 412),
+    (LimitReached, 429),
+    (Unavailable, 503),
+)
+"""The first class that fits decides; anything else is 500."""
+
+
+class Forbidden(BrokerError):
+    """The credential does not allow publishing."""
+
+    reason = "forbidden"
+
+
+def status_of(error: BrokerError) -> int:
+    """Return the HTTP status of a refusal."""
+    if isinstance(error, Forbidden):
+        return 403
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def problem(error: BrokerError) -> dict[str, str]:
+    """Return the object under "error" in an answer."""
+    if isinstance(error, Misconfigured):
+        # An operator's business, with key names in it; it is in our log.
+        log.error("store misconfigured", extra={"why": str(error)})
+        return {"reason": error.reason, "message": "The broker's store needs its operator; see its log."}
+    return {"reason": error.reason, "message": str(error)}
+
+
+def refused(error: BrokerError) -> Response:
+    """Return the answer to a request that was refused as a whole."""
+    status = status_of(error)
+    headers: dict[str, str] = {}
+    if status in (429, 503):
+        headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+    if isinstance(error, TooLarge):
+        # The rest of the body is still on its way and nobody will read it.
+        headers["connection"] = "close"
+    return answer({"error": problem(error)}, status, headers)
+
+
+def done(uri: str, outcome: Outcome) -> dict[str, Any]:
+    """Return what is said of one outcome."""
+    said: dict[str, Any] = {"uri": uri, "status": outcome.status}
+    if outcome.stamp is not None:
+        said["revision"] = str(outcome.stamp)
+    return said
+
+
+def etag(stamp: Stamp | None) -> dict[str, str]:
+    """Return the ETag header of a revision, if there is one."""
+    return {} if stamp is None else {"etag": f'"{stamp}"'}
+
+
+def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON answer that nobody keeps."""
+    return raw(encode_json(content), status, headers)
+
+
+def raw(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an answer whose JSON is encoded already."""
+    return Response(body, status, {"cache-control": "no-store", **(headers or {})}, "application/json")

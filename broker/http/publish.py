@@ -1,0 +1,257 @@
+"""Publishing over HTTP, for any language: `router` makes the /v1 routes.
+
+Shell only: intake.py reads requests, store/publishing.py decides, answers.py says what became of it. The
+tenant comes from the credential alone (`authenticate`). Rules:
+
+1. Bodies are counted as they arrive; over the limit the answer is 413 at once, whatever Content-Length said.
+2. Nothing here is an error of FastAPI's own form: each refusal is {"error": {"reason", "message"}}.
+3. In POST /v1/publish each resource has its own result; the request is refused as a whole only if it cannot
+   be read or Redis did not answer at all.
+"""
+
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect
+
+from broker.core.errors import (
+    BadRequest,
+    BrokerError,
+    InvalidCursor,
+    ResourceNotFound,
+    TooLarge,
+    Unavailable,
+)
+from broker.core.identity import Principal, ResourceKey, TenantId, check_uri
+from broker.core.publication import MAX_CONTENT_BYTES, describe, encode_json
+from broker.http import answers, intake, openapi
+from broker.store import publishing, resources
+from broker.store.batch import run_batch
+from broker.store.keys import Keys
+from broker.store.publishing import Outcome
+from broker.store.resources import Stored
+from broker.store.scripts import Call, run
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal]]
+
+PUBLISH_SCOPE = "publish"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may hold."""
+
+    content_bytes: int = MAX_CONTENT_BYTES
+    """Of one resource, encoded; a PUT has no more bytes than that, and a POST twice as many in all."""
+    resources: int = 1000
+    """In one POST /v1/publish."""
+    page: int = 1000
+    """Resources in one answer of GET /v1/resources."""
+
+
+class _Route(APIRoute):
+    """Turns our errors into answers, here and not in the application, so that MCP's stay MCP's."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def answered(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except BrokerError as error:
+                return answers.refused(error)
+            except ClientDisconnect:
+                # Nobody is there to read this; it keeps a traceback out of the log.
+                return Response(status_code=400)
+
+        return answered
+
+
+def router(redis: "Redis", keys: Keys, authenticate: Authenticate, limits: Limits) -> APIRouter:  # noqa: C901 # routes are closures; each is short
+    """Return the routes of the publishing API."""
+    routes = APIRouter(prefix="/v1", route_class=_Route, tags=["publishing"])
+
+    async def publisher(request: Request) -> TenantId:
+        principal = await authenticate(request.headers)
+        if principal.scopes is not None and PUBLISH_SCOPE not in principal.scopes:
+            raise answers.Forbidden(f'Publishing needs a credential with the scope "{PUBLISH_SCOPE}".')
+        return principal.tenant
+
+    def decide(tenant: TenantId, order: intake.Order) -> Call[Outcome]:
+        key = ResourceKey(tenant, check_uri(order.uri))
+        publication = describe(key, order.contents, limits.content_bytes, **order.about)
+        return publishing.publish(
+            keys,
+            publication,
+            version=order.version,
+            expect=order.expect,
+            idempotency_key=order.idempotency_key,
+            expires_in_ms=order.expires_in_ms,
+        )
+
+    @routes.put("/resources", summary="Publish one resource", **openapi.PUT)
+    async def put(
+        request: Request, tenant: Annotated[TenantId, Depends(publisher)], uri: Annotated[str, Depends(_uri)]
+    ) -> Response:
+        body = await _body(request, limits.content_bytes)
+        order = intake.order(uri, body, request.headers, request.query_params)
+        outcome = await run(redis, decide(tenant, order))
+        return answers.answer(answers.done(uri, outcome), headers=answers.etag(outcome.stamp))
+
+    @routes.post("/publish", summary="Publish several resources", **openapi.PUBLISH)
+    async def publish(request: Request, tenant: Annotated[TenantId, Depends(publisher)]) -> Response:
+        given = intake.document(await _body(request, 2 * limits.content_bytes)).get("resources")
+        items = cast("list[Any]", given) if isinstance(given, list) else []
+        if not 0 < len(items) <= limits.resources:
+            raise BadRequest(f"resources is a list of 1 to {limits.resources} objects.")
+        decided = [_decided(item, lambda order: decide(tenant, order)) for item in items]
+        said = iter(await run_batch(redis, [call for _, call in decided if isinstance(call, Call)]))
+        results = [(uri, next(said) if isinstance(call, Call) else call) for uri, call in decided]
+        if all(isinstance(result, Unavailable) for _, result in results):
+            raise next(result for _, result in results if isinstance(result, Unavailable))
+        return answers.answer({"results": [_result(uri, result) for uri, result in results]})
+
+    @routes.post("/touch", summary="Announce that a resource changed", **openapi.TOUCH)
+    async def touch(request: Request, tenant: Annotated[TenantId, Depends(publisher)]) -> Response:
+        given = intake.document(await _body(request, limits.content_bytes))
+        uri = given.get("uri")
+        if not isinstance(uri, str):
+            raise BadRequest('The body is {"uri": "…"}: the resource that changed.')
+        key = request.headers.get("idempotency-key")
+        outcome = await run(redis, publishing.touch(keys, ResourceKey(tenant, uri), idempotency_key=key))
+        return answers.answer(answers.done(uri, outcome), headers=answers.etag(outcome.stamp))
+
+    @routes.delete("/resources", summary="Remove one resource", **openapi.DELETE)
+    async def delete(
+        request: Request,
+        tenant: Annotated[TenantId, Depends(publisher)],
+        uri: Annotated[str, Depends(_uri)],
+        version: Annotated[str | None, Query(description="The publisher's own version number.")] = None,
+    ) -> Response:
+        call = publishing.remove(
+            keys,
+            ResourceKey(tenant, uri),
+            version=None if version is None else intake.whole("version", version),
+            expect=intake.expectation(request.headers),
+            idempotency_key=request.headers.get("idempotency-key"),
+        )
+        outcome = await run(redis, call)
+        return answers.answer(answers.done(uri, outcome))
+
+    @routes.get("/resources", summary="Read one resource, or list a page of them", **openapi.GET)
+    async def get(
+        request: Request,
+        tenant: Annotated[TenantId, Depends(publisher)],
+        limit: Annotated[str | None, Query(description="How many to list, 100 by default.")] = None,
+        cursor: Annotated[str | None, Query(description="nextCursor of the page before.")] = None,
+    ) -> Response:
+        uri = intake.exact(request.scope["query_string"], "uri")
+        if uri is not None:
+            stored = await resources.read(redis, keys, ResourceKey(tenant, check_uri(uri)))
+            return _shown(uri, stored, request.headers)
+        count = min(100 if limit is None else intake.whole("limit", limit), limits.page)
+        if count == 0:
+            raise BadRequest("limit is at least 1.")
+        after = None if cursor is None else _after(cursor)
+        listed, has_more = await resources.page(redis, keys, tenant, after, count)
+        body = b'{"resources":[%b]' % b",".join(each.meta for each in listed)
+        if has_more:
+            body += b',"nextCursor":%b' % encode_json(_cursor(listed[-1].uri))
+        return answers.raw(body + b"}")
+
+    return routes
+
+
+def _uri(
+    request: Request,
+    uri: Annotated[str | None, Query(description="The resource's URI, percent-encoded once.")] = None,
+) -> str:
+    """Return the URI in the query; the parameter documents it, and form decoding would change it."""
+    del uri
+    exact = intake.exact(request.scope["query_string"], "uri")
+    if exact is None:
+        raise BadRequest("Say which resource: ?uri=docs%3A%2F%2Freadme (its URI, percent-encoded).")
+    return check_uri(exact)
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    """Return the body, counted as it arrives."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit:
+        raise _too_large(limit)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise _too_large(limit)
+    return bytes(body)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The body has more than {limit} bytes; publish less, or in several requests.")
+
+
+def _decided(
+    item: Any, decide: Callable[[intake.Order], Call[Outcome]]
+) -> tuple[str | None, Call[Outcome] | BrokerError]:
+    """Return the URI of one listed resource if it has one, and its call or why there is none."""
+    uri = cast("dict[str, Any]", item).get("uri") if isinstance(item, dict) else None
+    try:
+        return uri, decide(intake.listed_order(item))
+    except BrokerError as error:
+        return uri, error
+
+
+def _result(uri: str | None, result: Outcome | BrokerError) -> dict[str, Any]:
+    if isinstance(result, BrokerError):
+        return {"uri": uri, "error": answers.problem(result)}
+    return answers.done(uri or "", result)
+
+
+def _shown(uri: str, stored: Stored | None, headers: Mapping[str, str]) -> Response:
+    """Return one resource as its publisher sees it; contents and metadata are spliced in as stored."""
+    if stored is None:
+        raise ResourceNotFound(uri)
+    tag = answers.etag(stored.stamp)
+    none_match = headers.get("if-none-match")
+    # A weak comparison (RFC 9110, 13.1.2), so the mark of a weak tag is ignored.
+    if none_match is not None and (
+        none_match.strip() == "*" or stored.stamp in intake.stamps(none_match.replace("W/", ""))
+    ):
+        return Response(status_code=304, headers=tag)
+    rest: dict[str, Any] = {"revision": str(stored.stamp)}
+    if stored.version is not None:
+        rest["version"] = stored.version
+    if stored.scopes:
+        rest["scopes"] = sorted(stored.scopes)
+    if stored.ttl_ms is not None:
+        rest["ttlMs"] = stored.ttl_ms
+    if stored.cache_scope is not None:
+        rest["cacheScope"] = stored.cache_scope
+    if stored.expires_ms is not None:
+        rest["expiresMs"] = stored.expires_ms
+    return answers.raw(
+        b'{"resource":%b,"contents":%b,%b' % (stored.meta, stored.contents, encode_json(rest)[1:]),
+        headers=tag,
+    )
+
+
+def _cursor(uri: str) -> str:
+    return base64.urlsafe_b64encode(uri.encode()).rstrip(b"=").decode()
+
+
+def _after(cursor: str) -> str:
+    """Return the URI that a cursor of ours names; it needs no secret, it only says where to go on."""
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        return check_uri(base64.b64decode(padded, altchars=b"-_", validate=True).decode())
+    except (BadRequest, binascii.Error, ValueError):
+        raise InvalidCursor("cursor is the nextCursor of an earlier answer; begin without one.") from None
