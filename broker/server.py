@@ -308,14 +308,17 @@ def _announce(settings: Settings, sockets: Sockets) -> None:
     # What was made until now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    host = f"[{settings.host}]" if ":" in settings.host.strip("[]") else settings.host
-    log.info(
-        "serving",
-        extra={"url": f"http://{host}:{sockets.port}/mcp", "internal_port": sockets.internal_port},
-    )
+    log.info("serving", extra={"url": address(settings, sockets), "internal_port": sockets.internal_port})
     if settings.ready_file is not None:
         facts = {"port": sockets.port, "internal_port": sockets.internal_port, "pid": os.getpid()}
         _write_whole(settings.ready_file, json.dumps(facts) + "\n")
+
+
+def address(settings: Settings, sockets: Sockets) -> str:
+    """Return where clients of this machine find the MCP endpoint."""
+    # What listens everywhere is reached by the loopback address, too.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 # compared, not bound
+    return f"http://{f'[{host}]' if ':' in host and '[' not in host else host}:{sockets.port}/mcp"
 
 
 def _write_whole(path: Path, text: str) -> None:

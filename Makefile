@@ -1,0 +1,54 @@
+# The commands of this repository. A fresh machine needs Python 3.11 or newer and make, nothing else.
+#
+#   make run          a broker on http://127.0.0.1:8000/mcp that publishes docs/ (another folder: DOCS=…)
+#   make test         the fast tests          make test-full   also what needs Debian packages
+#   make check        ruff, pyright, and whether generated files are current
+#   make docs         write the generated documentation       make lock   pin the newest versions anew
+
+PYTHON ?= python3
+DOCS ?= docs
+PYTEST ?=
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PIP_VERSION := 26.3
+INSTALL := $(PIP) install --quiet --constraint constraints.txt --build-constraint constraints.txt
+
+.PHONY: run test test-full check docs lock
+.DELETE_ON_ERROR:
+
+run: .venv/run
+	@$(BIN)/broker dev $(DOCS)
+
+test: .venv/dev
+	$(BIN)/pytest -m "not full" $(PYTEST)
+
+test-full: .venv/dev
+	$(BIN)/python scripts/prerequisites.py
+	$(BIN)/pytest $(PYTEST)
+
+check: .venv/dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/python scripts/configuration.py --check
+
+docs: .venv/dev
+	$(BIN)/python scripts/configuration.py
+
+lock:
+	PIP_VERSION=$(PIP_VERSION) PYTHON=$(PYTHON) scripts/lock
+
+# The stamps say which files an environment was made from: newer ones make it anew, in place.
+.venv/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv .venv
+	$(PIP) install --quiet pip==$(PIP_VERSION)
+	@touch $@
+
+.venv/run: .venv/pip pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[server,embedded,folder]'
+	@touch $@
+
+.venv/dev: .venv/run
+	$(INSTALL) --group dev
+	@touch $@
