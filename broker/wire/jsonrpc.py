@@ -124,8 +124,6 @@ def _load(body: bytes) -> Any:
         _unparsable(f"{problem} is no JSON value")
     except _Unreadable as problem:
         _invalid(str(problem))
-    except RecursionError:  # the caller's own stack was deep; ours is bounded by `_is_too_deep`
-        _invalid("The body is nested too deeply.")
 
 
 _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)

@@ -248,7 +248,7 @@ def discovered(request_id: RequestId, server: ServerInfo = BROKER, offers: Offer
     return encoding.result(request_id, dumps(body))
 
 
-def listed(  # noqa: PLR0913 - the members of a page; all but three have defaults
+def listed(
     request_id: RequestId,
     kind: Listing,
     items: Sequence[bytes],
@@ -268,7 +268,7 @@ def listed(  # noqa: PLR0913 - the members of a page; all but three have default
     )
 
 
-def read(  # noqa: PLR0913 - the members of a read; all but two have defaults
+def read(
     request_id: RequestId,
     contents: bytes,
     ttl_ms: int = 0,

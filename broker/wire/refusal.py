@@ -29,7 +29,7 @@ class Refusal(Exception):
     HTTP answer.
     """
 
-    def __init__(  # noqa: PLR0913 - what an answer consists of; half of it has defaults
+    def __init__(
         self,
         status: int,
         code: int,

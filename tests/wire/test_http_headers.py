@@ -39,6 +39,7 @@ from broker.wire.refusal import Refusal
         "application/json",
         "application/json;q=0.001",
         "*/*;q=0, application/json",
+        "application/json;level=1;q=high",
     ],
 )
 def test_json_is_the_answer_wherever_it_is_accepted(accept: str | None) -> None:

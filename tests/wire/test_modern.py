@@ -593,3 +593,7 @@ def test_a_listen_refused_before_its_acknowledgement_says_when_to_come_back(
     assert dict(refused.headers)[b"retry-after"].isdigit()
     assert refused.code != -32601
     assert not -32768 <= refused.code <= -32000
+
+
+def test_a_refusal_shows_itself_in_a_traceback() -> None:
+    assert repr(modern.refused(1, LimitReached("Too many."))) == "<Refusal 200 -31429 'Too many.'>"
