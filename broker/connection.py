@@ -8,7 +8,7 @@ Knows neither HTTP nor a dialect: bytes come from a `Renderer` (wire/) and go to
 """
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from broker.core.backlog import Backlog
@@ -79,7 +79,8 @@ class Dispatch(Protocol):
     def add(self, connection: "Connection[W]") -> None: ...
 
 
-KEEP_ALIVE = b":\n\n"
+KEEP_ALIVE = b":\n"
+"""An SSE comment; see wire/sse.py, rule 2, for why no blank line follows."""
 
 
 class Connection(Generic[W]):
@@ -93,7 +94,6 @@ class Connection(Generic[W]):
         "ending",
         "is_open",
         "is_settled",
-        "on_close",
         "position",
         "principal",
         "renderer",
@@ -116,7 +116,6 @@ class Connection(Generic[W]):
         self.is_settled = False
         """Whether every comparison for this connection is done, so that ids prove something."""
         self.ending: CloseReason | None = None
-        self.on_close: Callable[[], None] | None = None
         self._dispatch = dispatch
         self._is_dirty = False
 
@@ -127,6 +126,10 @@ class Connection(Generic[W]):
     def start(self, writer: Writer) -> None:
         """Let cues flow to `writer`: the acknowledgement (or the first comment) is out."""
         self.writer = writer
+        if self.ending is not None:
+            # Ended while it was being opened.
+            writer.finish(self.renderer.ending(None))
+            return
         writer.on_ready = self._ready
         self.is_open = True
         self._ready()
@@ -176,14 +179,7 @@ class Connection(Generic[W]):
                 last = self.renderer.cues(taken, None) + last
             writer.finish(last)
         self.ending = reason
-        if self.on_close is not None:
-            self.on_close()
 
     def _ready(self) -> None:
         if self.backlog:
             self.mark()
-
-
-def uris(topics: Iterable[Topic[W]]) -> list[str]:
-    """Return the URIs of `topics`, in order."""
-    return [topic.key.uri for topic in topics]

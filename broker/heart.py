@@ -56,9 +56,11 @@ class Heart:
 
     def is_deaf(self, now: float) -> bool:
         """Whether a reader brings nothing for `DEAF_AFTER` seconds while commands are answered."""
-        if now - self.last_beat > 2 * INTERVAL + QUIET:
-            return False
-        return any(now - tail.last_read > DEAF_AFTER for tail in self._tails)
+        return self.is_answered(now) and any(now - tail.last_read > DEAF_AFTER for tail in self._tails)
+
+    def is_answered(self, now: float) -> bool:
+        """Whether the last heartbeats were answered."""
+        return now - self.last_beat <= 2 * INTERVAL + QUIET
 
     async def run(self) -> None:
         """Beat for ever."""

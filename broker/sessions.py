@@ -47,6 +47,8 @@ class LocalSession(Generic[W]):
     def __init__(self, principal: Principal, session: SessionId) -> None:
         self.principal = principal
         self.id = session
+        self.version = ""
+        """The negotiated protocol version, once taken."""
         self.streams: list[Connection[W]] = []
         """Oldest first; the last one is the newest."""
         self.delivering: Connection[W] | None = None
@@ -96,8 +98,10 @@ class Sessions(Generic[W]):
 
     async def attach(
         self, connection: Connection[W], who: Principal, session: SessionId, proof: Proof
-    ) -> None:
-        """Make `connection` the stream that delivers for `session`. Undone by `detach`.
+    ) -> str:
+        """Make `connection` the stream that delivers for `session`, and return the session's version.
+
+        Undone by `detach`.
 
         Raises:
             SessionNotFound: it ended, never was, or is somebody else's; nothing is left behind.
@@ -120,6 +124,7 @@ class Sessions(Generic[W]):
             local.streams.remove(connection)
             self._end(local)
             raise
+        return local.version
 
     def detach(self, connection: Connection[W], who: Principal, session: SessionId) -> None:
         """The stream has ended: the next older one takes over, or the session is released."""
@@ -263,6 +268,7 @@ class Sessions(Generic[W]):
     def _deliver(self, local: LocalSession[W], taken: Taken) -> None:
         """Let the newest stream watch what the snapshot says."""
         local.fence, local.counter = taken.fence, taken.counter
+        local.version = taken.version
         local.owner = self._replica
         local.baselines = dict(taken.subscriptions)
         local.renew_at = asyncio.get_running_loop().time() + self._idle_ms / 3000 * random.uniform(0.8, 1.0)

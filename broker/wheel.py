@@ -19,6 +19,8 @@ class Wheel:
         self._write_deadline = write_deadline
         self._now = 0
         self._slot_of: dict[Connection[Any], int] = {}
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
 
     def __len__(self) -> int:
         return len(self._slot_of)
@@ -29,16 +31,23 @@ class Wheel:
         slot = (self._now - 1) % len(self._slots)
         self._slots[slot][connection] = None
         self._slot_of[connection] = slot
+        self._is_empty.clear()
 
     def discard(self, connection: Connection[Any]) -> None:
         """Undo `add`."""
         slot = self._slot_of.pop(connection, None)
         if slot is not None:
             self._slots[slot].pop(connection, None)
+        if not self._slot_of:
+            self._is_empty.set()
 
     def connections(self) -> list[Connection[Any]]:
         """Return every connection that is on the wheel."""
         return list(self._slot_of)
+
+    async def emptied(self) -> None:
+        """Return once no connection is on the wheel."""
+        await self._is_empty.wait()
 
     async def run(self) -> None:
         """Turn for ever."""

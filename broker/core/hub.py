@@ -16,6 +16,7 @@ Rules:
 from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
+from broker.core.access import may_read
 from broker.core.backlog import Backlog
 from broker.core.identity import LIST, Principal, ResourceKey
 from broker.core.log import LIST as LIST_ENTRY
@@ -168,10 +169,8 @@ class Hub(Generic[W]):
         n = revision.n
         told = 0
         for watcher in topic.watchers:
-            if scopes:
-                granted = watcher.principal.scopes
-                if granted is not None and not scopes <= granted:
-                    continue
+            if scopes and not may_read(watcher.principal, scopes):
+                continue
             if watcher.backlog.add(topic, n):
                 watcher.mark()
             told += 1

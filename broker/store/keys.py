@@ -71,6 +71,10 @@ class Keys:
         """Sorted set of the replicas by their last heartbeat, in ms of the server's clock."""
         return f"{self.prefix}:{{{self.tags[0]}}}:replicas"
 
+    def lease(self, name: str) -> str:
+        """String with a time to live: who of the fleet does `name`."""
+        return f"{self.prefix}:{{{self.tags[0]}}}:lease:{name}"
+
     def secret(self) -> str:
         """String: the fleet's random key for signing list cursors."""
         return f"{self.prefix}:{{{self.tags[0]}}}:secret"

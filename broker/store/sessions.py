@@ -92,9 +92,8 @@ class SessionStore:
     async def unsubscribe(self, who: Principal, session: SessionId, uri: str) -> bool:
         """Unsubscribe; False if it was not subscribed."""
         keys = (*self._log(who), *self._both(who, session))
-        return Call(
-            script("session_unsubscribe"), keys, (*fresh(), who.tenant, session, who.subject, uri), bool
-        )
+        args = (*fresh(), who.tenant, session, who.subject, uri)
+        return await self._run("session_unsubscribe", keys, args, bool)
 
     async def take(
         self,

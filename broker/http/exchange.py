@@ -1,0 +1,120 @@
+"""One HTTP exchange on the MCP endpoint: its headers, its body within the limit, its answer.
+
+Plain ASGI, dispatched before FastAPI: going through its wrappers cost about 6 KB per open stream (design
+section 4), and the bytes of a stream must be ours.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from broker.wire import sse
+from broker.wire.headers import Form
+from broker.wire.refusal import INVALID_REQUEST, Refusal
+
+Headers = tuple[tuple[bytes, bytes], ...]
+NO_STORE: Headers = ((b"cache-control", b"no-store"),)
+STREAM_HEADERS: Headers = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class ClientGoneError(Exception):
+    """The client left before its request was whole; there is nobody to answer."""
+
+
+class Exchange:
+    """A request and the way to answer it. Headers are lower-case names and Latin-1 values."""
+
+    def __init__(
+        self,
+        scope: Mapping[str, Any],
+        receive: Callable[[], Awaitable[dict[str, Any]]],
+        send: Callable[[dict[str, Any]], Awaitable[None]],
+    ) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers = _headers(scope["headers"])
+        self.extra: list[tuple[bytes, bytes]] = []
+        """Headers of whatever the answer will be (CORS, the session's id)."""
+        self.is_started = False
+        """Whether the status line is out."""
+        self.receive = receive
+        self.send = send
+
+    async def body(self, limit: int) -> bytes:
+        """Read the body, counting bytes as they come.
+
+        Raises:
+            Refusal: 413, more than `limit` bytes; what is left of it is not read.
+            ClientGoneError: the client left.
+        """
+        parts: list[bytes] = []
+        size = 0
+        declared = self.headers.get("content-length", "")
+        if declared.isascii() and declared.isdigit() and int(declared) > limit:
+            raise _too_large(limit)
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            part: bytes = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise _too_large(limit)
+            parts.append(part)
+            if not message.get("more_body"):
+                return b"".join(parts)
+
+    async def answer(self, status: int, content_type: bytes, body: bytes, headers: Headers = ()) -> None:
+        """Send a whole answer."""
+        await self.start(
+            status,
+            ((b"content-type", content_type), (b"content-length", b"%d" % len(body)), *NO_STORE, *headers),
+        )
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def nothing(self, status: int, headers: Headers = ()) -> None:
+        """Send an answer without a body."""
+        await self.start(status, ((b"content-length", b"0"), *NO_STORE, *headers))
+        await self.send({"type": "http.response.body", "body": b""})
+
+    async def json(self, status: int, body: bytes, form: Form = Form.JSON, headers: Headers = ()) -> None:
+        """Send one JSON-RPC message, as JSON or, where only that is accepted, as a stream of one event."""
+        if form is Form.STREAM:
+            await self.answer(status, b"text/event-stream", sse.event(body), headers)
+        else:
+            await self.answer(status, b"application/json", body, headers)
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Send a refusal; 413 closes the connection, since its body was not read."""
+        closing: Headers = ((b"connection", b"close"),) if refusal.status == TOO_LARGE else ()
+        await self.answer(refusal.status, b"application/json", refusal.body(), (*refusal.headers, *closing))
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """Send the status line and headers."""
+        self.is_started = True
+        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self.extra]})
+
+
+TOO_LARGE = 413
+
+
+def _too_large(limit: int) -> Refusal:
+    return Refusal(
+        TOO_LARGE,
+        INVALID_REQUEST,
+        f"The body is larger than the {limit} bytes that are allowed; send less, or ask the operator to "
+        "raise BROKER_HTTP__MAX_BODY_BYTES.",
+    )
+
+
+def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return the headers as one mapping; lines of the same name are joined (RFC 9110, section 5.2)."""
+    headers: dict[str, str] = {}
+    for name, value in raw:
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers

@@ -1,0 +1,129 @@
+"""Serves the modern era (2026-07-28): each request alone, and subscriptions/listen as a stream."""
+
+from broker.core.errors import BrokerError, Draining, LimitReached
+from broker.core.identity import LIST, Principal, ResourceKey
+from broker.core.revision import ABSENT, Revision
+from broker.http.catalog import Catalog
+from broker.http.exchange import STREAM_HEADERS, Exchange
+from broker.http.renderers import ListenRenderer
+from broker.http.streams import carry
+from broker.replica import Replica
+from broker.wire import headers, modern, sse
+from broker.wire.cue import Cue
+from broker.wire.encoding import RequestId
+from broker.wire.jsonrpc import Message, Request
+from broker.wire.operations import (
+    Acknowledge,
+    Complete,
+    Discover,
+    Listen,
+    ListPrompts,
+    ListResources,
+    ListTemplates,
+    ListTools,
+    Operation,
+    Read,
+)
+from broker.wire.server import Offers
+
+
+class ModernEra:
+    """The stateless side of the MCP endpoint."""
+
+    def __init__(self, replica: Replica[Cue], catalog: Catalog, offers: Offers, max_uris: int) -> None:
+        self._replica = replica
+        self._catalog = catalog
+        self._offers = offers
+        self._max_uris = max_uris
+
+    async def post(self, exchange: Exchange, who: Principal, message: Message | list[Message]) -> None:
+        """Answer one POST.
+
+        Raises:
+            Refusal: the answer is an error.
+        """
+        operation = modern.decode(message, exchange.headers, self._offers)
+        if isinstance(operation, Acknowledge):
+            await exchange.nothing(202)
+            return
+        assert isinstance(message, Request)
+        if isinstance(operation, Listen):
+            await self._listen(exchange, who, message.id, operation)
+            return
+        form = headers.answer_form(exchange.headers)
+        try:
+            body = await self._answer(who, message.id, operation)
+        except BrokerError as error:
+            raise modern.refused(message.id, error) from error
+        await exchange.json(200, body, form)
+
+    async def _answer(self, who: Principal, request_id: RequestId, operation: Operation) -> bytes:
+        match operation:
+            case Discover():
+                return modern.discovered(request_id, offers=self._offers)
+            case ListResources(cursor):
+                page = await self._catalog.page(who, cursor)
+                return modern.listed(request_id, "resources", page.items, page.next_cursor)
+            case ListTemplates():
+                return modern.listed(request_id, "resourceTemplates", ())
+            case ListTools():
+                return modern.listed(request_id, "tools", ())
+            case ListPrompts():
+                return modern.listed(request_id, "prompts", ())
+            case Complete():
+                return modern.completed(request_id, ())
+            case Read(uri):
+                stored = await self._catalog.read(who, uri)
+                scope = "public" if stored.cache_scope == "public" else "private"
+                return modern.read(request_id, stored.contents, stored.ttl_ms or 0, scope, stored.stamp)
+            case _:
+                raise AssertionError(f"no answer to {operation!r}")
+
+    async def _listen(
+        self, exchange: Exchange, who: Principal, request_id: RequestId, listen: Listen
+    ) -> None:
+        headers.check_stream(exchange.headers)
+        if listen.is_empty:
+            await self._end_at_once(exchange, request_id)
+            return
+        keys = [ResourceKey(who.tenant, uri) for uri in listen.uris]
+        if listen.wants_list:
+            keys.append(ResourceKey(who.tenant, LIST))
+        connection = self._replica.connection(who, ListenRenderer(request_id))
+        try:
+            self._check_limits(listen)
+            stamps = await self._replica.watch(connection, keys, _known(listen))
+            acknowledgement = modern.acknowledged(request_id, listen.uris, listen.wants_list, stamps)
+            await carry(exchange, self._replica, connection, sse.event(acknowledgement))
+        except BrokerError as error:
+            raise modern.refused(request_id, error, is_listen=True) from error
+        finally:
+            self._replica.leave(connection)
+
+    def _check_limits(self, listen: Listen) -> None:
+        if self._replica.is_draining:
+            raise Draining("This replica is leaving; listen again, and another one answers.")
+        if len(listen.uris) > self._max_uris:
+            raise LimitReached(
+                f"A listen may name {self._max_uris} resources; this one names {len(listen.uris)}. "
+                "Name fewer, or spread them over several listens."
+            )
+
+    async def _end_at_once(self, exchange: Exchange, request_id: RequestId) -> None:
+        """Acknowledge a filter of which nothing can be honoured, and end (design section 5, decision 8)."""
+        frames = sse.event(modern.acknowledged(request_id, (), wants_list=False)) + sse.event(
+            modern.finished(request_id)
+        )
+        await exchange.start(200, STREAM_HEADERS)
+        await exchange.send({"type": "http.response.body", "body": frames})
+
+
+def _known(listen: Listen) -> dict[str, Revision]:
+    """Return the revisions that the client says to have seen (the catch-up extension); empty without it.
+
+    What its map leaves out had never been published when it looked.
+    """
+    if listen.known is None:
+        return {}
+    asked = (*listen.uris, LIST) if listen.wants_list else listen.uris
+    return {uri: listen.known[uri].revision if uri in listen.known else ABSENT for uri in asked}

@@ -1,0 +1,255 @@
+"""The running broker: one replica's hub, logs, connections and background tasks, and their life.
+
+The only mutator of the hub beside sessions.py. Knows no HTTP and no dialect: connections come with a renderer
+and a writer, keys come from wire/ as `ResourceKey`. Everything long-lived runs in the task group of `run`;
+one that dies takes the replica with it, loudly.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from broker.connection import CloseReason, Connection, Renderer
+from broker.core.hub import Hub
+from broker.core.identity import LIST, Principal, ResourceKey, TenantId, new_replica_id
+from broker.core.log import Discontinuity, Entry
+from broker.core.revision import Revision, Stamp
+from broker.dispatcher import Dispatcher
+from broker.heart import Heart
+from broker.resync import Resync
+from broker.sessions import Sessions
+from broker.store.client import Connect, commands, reader
+from broker.store.log import Beat, LogStore
+from broker.store.sessions import SessionStore
+from broker.sweeper import Sweeper
+from broker.tail import Tail
+from broker.telemetry.metrics import Metrics
+from broker.wheel import Wheel
+
+_log = logging.getLogger(__name__)
+
+W = TypeVar("W")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a replica treats its streams. Times in seconds, but where the name says otherwise."""
+
+    keep_alive: float = 15.0
+    write_deadline: float = 30.0
+    session_idle_ms: int = 3_600_000
+    drain: float = 20.0
+    retry_ms: int = 1000
+
+
+class Replica(Generic[W]):
+    """One broker process, as far as it concerns what changes and who is told."""
+
+    def __init__(self, how: Connect, encode: Callable[[ResourceKey], W], pace: Pace) -> None:
+        self.id = new_replica_id()
+        self.keys = how.keys
+        self.metrics = Metrics()
+        self.redis = commands(how)
+        self.hub: Hub[W] = Hub(encode)
+        self.session_store = SessionStore(self.redis, how.keys)
+        self._reader = reader(how)
+        self._pace = pace
+        self._log = LogStore(how, self.redis, self._reader)
+        self._dispatcher: Dispatcher[W] = Dispatcher(self.hub, self.metrics)
+        self._wheel = Wheel(pace.keep_alive, pace.write_deadline)
+        self._tails = [
+            Tail(number, self._log, self._apply, self._on_break, self.metrics)
+            for number in range(how.keys.logs)
+        ]
+        self.sessions: Sessions[W] = Sessions(
+            self.id,
+            self.session_store,
+            self._log,
+            self.hub,
+            tail_of=self.tail,
+            spawn=self.spawn,
+            idle_ms=pace.session_idle_ms,
+        )
+        self._resync = Resync(self.hub, self._log, how.keys, self.sessions.reload, self.metrics)
+        self._heart = Heart(
+            self.id,
+            self._log,
+            self._tails,
+            on_break=self._on_break,
+            on_beat=self._on_beat,
+            metrics=self.metrics,
+        )
+        self._sweeper = Sweeper(self.redis, how.keys, self.id)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_draining = False
+        self._is_running = False
+
+    def __repr__(self) -> str:
+        return f"<Replica {self.id} {len(self._wheel)} streams, {self.hub!r}, {self._tails!r}>"
+
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+        return len(self._wheel)
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Follow the logs and look after the streams, until cancelled."""
+        self._is_running = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                for tail in self._tails:
+                    group.create_task(tail.run(), name=f"tail {tail.number}")
+                group.create_task(self._heart.run(), name="heart")
+                group.create_task(self._resync.run(), name="resync")
+                group.create_task(self._wheel.run(), name="wheel")
+                group.create_task(self.sessions.renew_forever(), name="sessions")
+                group.create_task(self._sweeper.run(), name="sweeper")
+        finally:
+            self._is_running = False
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._reader.aclose()
+            await self.redis.aclose()
+
+    async def drain(self) -> None:
+        """End every stream cleanly, spread over the drain window, and take no new ones (promise 9)."""
+        self._is_draining = True
+        connections = self._wheel.connections()
+        random.shuffle(connections)
+        _log.info("draining", extra={"streams": len(connections)})
+        window = self._pace.drain * 0.8
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        for index, connection in enumerate(connections):
+            # At most 5 ms each, so that a handful of streams need not wait for the window.
+            due = started + min(window * index / len(connections), index * 0.005)
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            connection.end(CloseReason.DRAINING, self._jittered_retry())
+        await self._wheel.emptied()
+
+    def readiness(self, *, strict: bool = False) -> str | None:
+        """Return None if this replica wants traffic, else why not (promise 10).
+
+        `strict` also wants a Redis that answers.
+        """
+        if self._is_draining:
+            return "This replica is leaving."
+        if not self._is_running or not all(tail.has_stood for tail in self._tails):
+            return "Redis has not been reached yet; check BROKER_REDIS_URL and that it is up."
+        now = asyncio.get_running_loop().time()
+        if self._heart.is_deaf(now):
+            return "The log reader brings nothing though Redis answers; see the log of this replica."
+        if strict and not self.is_store_answering():
+            return "Redis does not answer; reads and publishes are refused until it does."
+        return None
+
+    def is_store_answering(self) -> bool:
+        """Whether the last heartbeats were answered; if not, waiting for Redis is in vain."""
+        return self._heart.is_answered(asyncio.get_running_loop().time())
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether this replica takes no new streams."""
+        return self._is_draining
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `work` beside; it is cancelled when the replica ends, and an error is reported."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("background_task_failed", exc_info=task.exception())
+
+    # -- streams -------------------------------------------------------------------------------------------
+
+    def tail(self, tenant: TenantId) -> Tail:
+        """Return the reader of this tenant's log."""
+        return self._tails[self.keys.log_number(tenant)]
+
+    def connection(self, principal: Principal, renderer: Renderer[W]) -> Connection[W]:
+        """Return a connection that watches nothing yet. Undone by `leave`."""
+        return Connection(principal, renderer, self.tail(principal.tenant), self._dispatcher)
+
+    async def watch(
+        self, connection: Connection[W], keys: Sequence[ResourceKey], known: Mapping[str, Revision]
+    ) -> dict[str, Stamp]:
+        """Let `connection` watch `keys`, and return where each stands, by URI.
+
+        `known`: what the client says to have seen; it is owed a cue for what differs from that. First
+        watched, then read: a change is either in what was read or an entry still to come.
+
+        Raises:
+            StoreUnavailable, WrongStore: nothing is watched then.
+        """
+        topics = [self.hub.subscribe(connection, key) for key in keys]
+        connection.topics = {topic.key.uri: topic for topic in topics}
+        tail = self.tail(connection.principal.tenant)
+        asked_at = tail.cursor.tick
+        try:
+            revisions = await self._log.revisions(keys)
+        except BaseException:
+            self._unwatch(connection)
+            raise
+        for topic, revision in zip(topics, revisions, strict=True):
+            # Where this finds news for the others it marks us as well: a cue too many is harmless, and taking
+            # the mark back would be wrong where a resync has just marked us for something newer.
+            self.hub.observe(topic, revision, asked_at)
+            seen = known.get(topic.key.uri)
+            if seen is not None and seen != revision and connection.backlog.add(topic, revision.n):
+                connection.mark()
+        connection.is_settled = True
+        return {
+            topic.key.uri: Stamp(tail.epoch, revision.n, revision.mark)
+            for topic, revision in zip(topics, revisions, strict=True)
+        }
+
+    async def list_revision(self, tenant: TenantId) -> Revision:
+        """Return when what resources/list shows last changed.
+
+        Raises:
+            StoreUnavailable, WrongStore: from the store.
+        """
+        return (await self._log.revisions([ResourceKey(tenant, LIST)]))[0]
+
+    def keep(self, connection: Connection[W]) -> None:
+        """Keep an open connection alive. Undone by `leave`."""
+        self._wheel.add(connection)
+
+    def leave(self, connection: Connection[W]) -> None:
+        """Forget a connection that has ended, whoever ended it. Twice is once."""
+        self._wheel.discard(connection)
+        self._unwatch(connection)
+        reason = connection.ending or CloseReason.CLIENT_LEFT
+        self.metrics.stream_closed(reason)
+
+    def _unwatch(self, connection: Connection[W]) -> None:
+        for topic in connection.topics.values():
+            self.hub.unsubscribe(connection, topic)
+        connection.topics = {}
+
+    def _jittered_retry(self) -> int:
+        return int(self._pace.retry_ms * random.uniform(0.5, 1.5))
+
+    # -- from the log --------------------------------------------------------------------------------------
+
+    def _apply(self, entry: Entry, tick: int) -> None:
+        if entry.session is not None:
+            self.sessions.apply(entry)
+        else:
+            self.hub.dispatch(entry, tick)
+
+    def _on_break(self, tail: Tail, why: Discontinuity) -> None:
+        self._resync.request(tail, why)
+
+    def _on_beat(self, beat: Beat) -> None:
+        self.sessions.owners_lapsed(beat.replicas)

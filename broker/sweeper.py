@@ -1,0 +1,49 @@
+"""Removes what had a lifetime, fleet-wide once: a lease names the replica that does it.
+
+A Redis TTL would announce nothing; each expired resource is removed by an ordinary call with its entry.
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from broker.core.errors import BrokerError
+from broker.core.identity import ReplicaId
+from broker.store import publishing, resources
+from broker.store.keys import Keys
+from broker.store.leases import lease
+from broker.store.scripts import run
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+_log = logging.getLogger(__name__)
+
+INTERVAL = 0.5
+LEASE_MS = 3000
+
+
+class Sweeper:
+    """The sweep of one replica over all logs' expiry sets, while it holds the lease."""
+
+    def __init__(self, redis: "Redis", keys: Keys, replica: ReplicaId) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._replica = replica
+
+    async def run(self) -> None:
+        """Sweep for ever."""
+        while True:
+            await asyncio.sleep(INTERVAL)
+            try:
+                if await lease(self._redis, self._keys, "sweeper", self._replica, LEASE_MS):
+                    for number in range(self._keys.logs):
+                        await self._sweep(number)
+            except BrokerError as error:
+                _log.debug("sweep_postponed", extra={"error": str(error)})
+            except Exception:  # a bug here must not end the replica
+                _log.exception("sweep_failed")
+
+    async def _sweep(self, number: int) -> None:
+        for key in await resources.due(self._redis, self._keys, number):
+            await run(self._redis, publishing.expire(self._keys, key))
