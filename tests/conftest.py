@@ -79,7 +79,7 @@ def pytest_runtest_makereport(
     """Show the logs of a failed test's replicas."""
     report = yield
     if report.failed and call.when == "call":
-        fleets: list[Fleet] = item.stash.get(FLEETS, [])
-        for fleet in fleets:
+        none: list[Fleet] = []
+        for fleet in item.stash.get(FLEETS, none):
             report.sections += [(f"log of {name}", text) for name, text in fleet.logs()]
     return report
