@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from mcp_types import version as registry
 
 from broker.wire.era import (
     HANDSHAKE_VERSIONS,
@@ -113,3 +114,9 @@ def test_other_http_methods_are_named_what_is_allowed(http_method: str) -> None:
         choose(http_method, headers(MODERN_VERSION, session=True))
     assert caught.value.status == 405
     assert caught.value.headers == ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
+
+
+def test_the_versions_are_those_of_the_protocol_with_this_transport() -> None:
+    """2024-11-05 had another transport (HTTP+SSE), which is not offered."""
+    assert (MODERN_VERSION,) == registry.MODERN_PROTOCOL_VERSIONS
+    assert ("2024-11-05", *HANDSHAKE_VERSIONS) == registry.HANDSHAKE_PROTOCOL_VERSIONS

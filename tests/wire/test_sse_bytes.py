@@ -2,6 +2,7 @@
 
 import json
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +74,28 @@ def test_retry_is_a_line_in_front_of_the_next_frame_and_parting_an_event_of_its_
     assert frames(sse.retry(300) + sse.COMMENT) == []
     assert frames(sse.retry(300) + sse.event(b"{}")) == [Frame(None, "message", 300, "{}")]
     assert frames(sse.event(b"{}") + sse.parting(2500))[-1] == Frame(None, None, 2500, None)
+
+
+def test_the_official_python_clients_reader_sees_the_same_events() -> None:
+    stream = (
+        sse.COMMENT
+        + sse.priming("t.e.1", 300)
+        + sse.COMMENT
+        + sse.event(dumps({"text": "".join(SEPARATORS)}), "t.e.2")
+        + sse.COMMENT
+        + sse.retry(50)
+        + sse.event('{"text":"\u2028"}'.encode())
+        + sse.parting(2500)
+    )
+    response = httpx2.Response(
+        200,
+        headers={"content-type": "text/event-stream"},
+        content=stream,
+        request=httpx2.Request("GET", "http://localhost/mcp"),
+    )
+    seen = [(event.event, event.data, event.retry) for event in httpx2.EventSource(response)]
+    assert seen == [(frame.event or "message", frame.data or "", frame.retry) for frame in frames(stream)]
+    assert [event.id for event in httpx2.EventSource(response)] == ["t.e.1", "t.e.2", "t.e.2", "t.e.2"]
 
 
 @pytest.mark.parametrize("bad", ["", "a\nb", "a\rb", "a\0b", "a\u2028b", "é", "\x7f"])
