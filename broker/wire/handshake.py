@@ -19,11 +19,10 @@ from broker.core.errors import (
     Unavailable,
 )
 from broker.core.revision import Stamp
-from broker.wire import encoding, params
+from broker.wire import encoding, extension, params
 from broker.wire.encoding import RequestId, dumps
 from broker.wire.era import HANDSHAKE_VERSIONS
 from broker.wire.jsonrpc import Message, Notification, Request, Response
-from broker.wire.modern import META_REVISION
 from broker.wire.operations import (
     Acknowledge,
     Complete,
@@ -248,7 +247,7 @@ def read(request_id: RequestId, contents: bytes, stamp: Stamp | None = None) -> 
     """The answer to resources/read. `contents` is a JSON array already and is spliced in as it stands."""
     meta = b""
     if stamp is not None:
-        meta = b',"_meta":{"%b":%b}' % (META_REVISION.encode(), dumps(str(stamp)))
+        meta = b',"_meta":{"%b":%b}' % (extension.REVISION.encode(), dumps(str(stamp)))
     return encoding.result(request_id, b'{"contents":%b%b}' % (contents, meta))
 
 

@@ -3,11 +3,7 @@
 A request is judged in this order, so that each mistake gets its own answer (2026-07-28, "Server
 Validation"): `_meta` (-32602), headers that contradict the body (-32020), version (-32022), method (-32601),
 params (-32602). Notifications are accepted and ignored; posted responses and batches are refused.
-
-Our `_meta` extension, which every client may ignore (design section 5): a read's result carries the
-resource's revision under `META_REVISION`; an acknowledgement carries the revision of each subscribed URI, by
-URI, under `META_REVISIONS`, and "@list" stands for the list; a listen may carry such a map under
-`META_KNOWN` in its own `_meta`, and is told what changed since. A revision is the text "epoch.n.mark".
+Results and acknowledgements carry the revisions of extension.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,14 +20,13 @@ from broker.core.errors import (
     Unavailable,
 )
 from broker.core.revision import Stamp
-from broker.wire import encoding, params
+from broker.wire import encoding, extension, params
 from broker.wire.cue import META_SUBSCRIPTION
 from broker.wire.encoding import RequestId, dumps, encode_id
 from broker.wire.era import META_CAPABILITIES, META_CLIENT, META_VERSION, MODERN_VERSION
 from broker.wire.jsonrpc import Message, Notification, Request
 from broker.wire.mirror import check_mirror
 from broker.wire.operations import (
-    UNKNOWN_STAMP,
     Acknowledge,
     Complete,
     Discover,
@@ -58,9 +53,6 @@ from broker.wire.server import BROKER, EVERYTHING, Offers, ServerInfo
 UNSUPPORTED_VERSION = -32022
 
 META_SERVER = "io.modelcontextprotocol/serverInfo"
-META_REVISION = "org.resource-broker/revision"
-META_REVISIONS = "org.resource-broker/revisions"
-META_KNOWN = "org.resource-broker/known"
 
 DISCOVER_TTL_MS = 300_000
 """How long discover's answer may be kept, by anybody: it depends on settings only."""
@@ -186,25 +178,7 @@ def _listen(given: dict[str, Any]) -> Listen:
         if not isinstance(wanted.get(name, False), bool):
             raise params.UnfitParams(f'"{name}" must be true or false.')
     uris = params.uris(wanted.get("resourceSubscriptions", []), "resourceSubscriptions")
-    return Listen(uris, wanted.get("resourcesListChanged", False), _known(given["_meta"]))
-
-
-def _known(meta: dict[str, Any]) -> dict[str, Stamp] | None:
-    """Read the catch-up extension.
-
-    A revision that we cannot read is unknown and not refused: during a rolling update it may come from a
-    newer release, and its holder must only be told once too often.
-    """
-    if META_KNOWN not in meta:
-        return None
-    return {uri: _stamp(value) for uri, value in params.members(meta, META_KNOWN).items()}
-
-
-def _stamp(value: object) -> Stamp:
-    try:
-        return Stamp.parse(value) if isinstance(value, str) else UNKNOWN_STAMP
-    except ValueError:
-        return UNKNOWN_STAMP
+    return Listen(uris, wanted.get("resourcesListChanged", False), extension.known(given["_meta"]))
 
 
 _DECODERS: dict[str, Callable[[dict[str, Any]], Operation]] = {
@@ -315,8 +289,7 @@ def acknowledged(
         honoured["resourceSubscriptions"] = list(uris)
     revisions = b""
     if stamps:
-        texts = {uri: str(stamp) for uri, stamp in stamps.items() if stamp.mark}
-        revisions = b',"%b":%b' % (META_REVISIONS.encode(), dumps(texts))
+        revisions = b',"%b":%b' % (extension.REVISIONS.encode(), dumps(extension.revisions(stamps)))
     return (
         b'{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"%b":%b%b},'
         b'"notifications":%b}}'
@@ -342,7 +315,7 @@ def _hints(ttl_ms: int, cache_scope: CacheScope) -> bytes:
 
 def _signature(server: ServerInfo, stamp: Stamp | None) -> bytes:
     """The `_meta` of a result: who answers, and at which revision."""
-    revision = b"" if stamp is None else b',"%b":%b' % (META_REVISION.encode(), dumps(str(stamp)))
+    revision = b"" if stamp is None else b',"%b":%b' % (extension.REVISION.encode(), dumps(str(stamp)))
     return b'"_meta":{"%b":%b%b}' % (META_SERVER.encode(), _server(server), revision)
 
 

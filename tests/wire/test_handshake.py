@@ -18,10 +18,9 @@ from broker.core.errors import (
     WrongStore,
 )
 from broker.core.revision import Stamp
-from broker.wire import handshake
+from broker.wire import extension, handshake
 from broker.wire.era import HANDSHAKE_VERSIONS, MODERN_VERSION
 from broker.wire.jsonrpc import Notification, Request, Response
-from broker.wire.modern import META_REVISION
 from broker.wire.operations import (
     Acknowledge,
     Complete,
@@ -254,7 +253,7 @@ def test_the_last_page_has_no_cursor() -> None:
 def test_a_read_carries_its_revision_where_it_is_known() -> None:
     assert json.loads(handshake.read(1, b"[]"))["result"] == {"contents": []}
     meta = json.loads(handshake.read(1, b"[]", STAMP))["result"]["_meta"]
-    assert Stamp.parse(meta[META_REVISION]) == STAMP
+    assert Stamp.parse(meta[extension.REVISION]) == STAMP
 
 
 # --- Errors ---

@@ -22,7 +22,7 @@ from broker.core.errors import (
 )
 from broker.core.identity import LIST
 from broker.core.revision import Stamp
-from broker.wire import jsonrpc, modern
+from broker.wire import extension, jsonrpc, modern
 from broker.wire.era import META_CAPABILITIES, META_CLIENT, META_VERSION, MODERN_VERSION
 from broker.wire.jsonrpc import Notification, Request, Response
 from broker.wire.mirror import HEADER_MISMATCH
@@ -118,7 +118,7 @@ def test_a_filter_of_which_nothing_can_be_honoured_is_empty(wanted: dict[str, An
 def test_catch_up_reads_what_an_acknowledgement_wrote() -> None:
     stamps = {"a:1": Stamp("epoch", 12, "0badcafe"), LIST: Stamp("epoch", 9, "00000001")}
     told = json.loads(modern.acknowledged(1, ["a:1"], wants_list=True, stamps=stamps))
-    meta = {**META, modern.META_KNOWN: told["params"]["_meta"][modern.META_REVISIONS]}
+    meta = {**META, extension.KNOWN: told["params"]["_meta"][extension.REVISIONS]}
     message = request("subscriptions/listen", meta, notifications={"resourceSubscriptions": ["a:1"]})
     listen = modern.decode(message, mirrored("subscriptions/listen"))
     assert listen == Listen(("a:1",), wants_list=False, known=stamps)
@@ -126,7 +126,7 @@ def test_catch_up_reads_what_an_acknowledgement_wrote() -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "e.1", "e.-1.m", 5, None, {}, "e.one.m"])
 def test_a_revision_that_cannot_be_read_is_unknown_and_not_refused(text: Any) -> None:
-    meta = {**META, modern.META_KNOWN: {"a:1": text}}
+    meta = {**META, extension.KNOWN: {"a:1": text}}
     message = request("subscriptions/listen", meta, notifications={"resourceSubscriptions": ["a:1"]})
     listen = modern.decode(message, mirrored("subscriptions/listen"))
     assert isinstance(listen, Listen)
@@ -135,7 +135,7 @@ def test_a_revision_that_cannot_be_read_is_unknown_and_not_refused(text: Any) ->
 
 def test_an_acknowledgement_leaves_out_what_was_never_published() -> None:
     told = modern.acknowledged(1, ["a:1"], wants_list=False, stamps={"a:1": Stamp("epoch", 0, "")})
-    assert json.loads(told)["params"]["_meta"][modern.META_REVISIONS] == {}
+    assert json.loads(told)["params"]["_meta"][extension.REVISIONS] == {}
 
 
 def test_completions_name_a_template_or_a_prompt() -> None:
@@ -270,7 +270,7 @@ BAD_PARAMS: list[tuple[str, dict[str, Any]]] = [
     ("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["a:1", 1]}}),
     ("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["a:1", None]}}),
     ("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["a:1", ["a:2"]]}}),
-    ("subscriptions/listen", {"notifications": {}, "_meta": {**META, modern.META_KNOWN: ["a:1"]}}),
+    ("subscriptions/listen", {"notifications": {}, "_meta": {**META, extension.KNOWN: ["a:1"]}}),
     ("completion/complete", {}),
     ("completion/complete", {"ref": {"type": "ref/tool"}, "argument": {"name": "a", "value": ""}}),
     ("completion/complete", {"ref": {"type": "ref/prompt"}, "argument": {"name": "a", "value": ""}}),
@@ -486,11 +486,11 @@ def test_the_last_page_has_no_cursor() -> None:
 
 def test_a_revision_is_carried_where_it_is_known_and_reads_back() -> None:
     meta = json.loads(modern.read(1, b"[]", stamp=STAMP))["result"]["_meta"]
-    assert Stamp.parse(meta[modern.META_REVISION]) == STAMP
-    assert modern.META_REVISION not in json.loads(modern.read(1, b"[]"))["result"]["_meta"]
+    assert Stamp.parse(meta[extension.REVISION]) == STAMP
+    assert extension.REVISION not in json.loads(modern.read(1, b"[]"))["result"]["_meta"]
 
 
-@pytest.mark.parametrize("key", [modern.META_REVISION, modern.META_REVISIONS, modern.META_KNOWN])
+@pytest.mark.parametrize("key", [extension.REVISION, extension.REVISIONS, extension.KNOWN])
 def test_our_extension_keys_are_not_in_a_reserved_space(key: str) -> None:
     prefix, _, name = key.partition("/")
     assert prefix.split(".")[1] not in ("modelcontextprotocol", "mcp")
