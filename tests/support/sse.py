@@ -1,8 +1,9 @@
 """A strict reader of our event streams: what a browser forgives, this refuses.
 
 What the broker may write (design section 5, decision 11): LF only, UTF-8 without a BOM, whole frames, each
-of them a comment, a priming event (id, empty data), a retry hint, or one message: `event: message`, exactly
-one data line with a JSON object, and perhaps an id. Nothing else, in no other shape.
+of them a priming event (id, empty data), a retry hint, or one message: `event: message`, exactly one data
+line with a JSON object, and perhaps an id. Between frames there may be comments, each one line and no blank
+one (httpx-sse takes that for another event). Nothing else, in no other shape.
 """
 
 import json
@@ -49,8 +50,15 @@ class Reader:
         Raises:
             BadStream: the first thing that is wrong, with the frame.
         """
-        *whole, self._rest = (self._rest + data).split(b"\n\n")
-        return [_frame(raw) for raw in whole]
+        self._rest += data
+        frames: list[Frame] = []
+        while True:
+            end = b"\n" if self._rest.startswith(b":") else b"\n\n"
+            raw, ended, rest = self._rest.partition(end)
+            if not ended:
+                return frames
+            self._rest = rest
+            frames.append(_frame(raw))
 
     def end(self) -> None:
         """Say that the stream ended cleanly.
@@ -71,8 +79,6 @@ def _frame(raw: bytes) -> Frame:
         if character in text:
             raise BadStream(f"{name} in {raw!r}")
     if text.startswith(":"):
-        if "\n" in text:
-            raise BadStream(f"a comment shares its frame: {raw!r}")
         return Frame(raw, comment=text[1:].strip())
     fields = _fields(text, raw)
     return Frame(raw, id=_id(fields, raw), message=_message(fields, raw), retry=_retry(fields, raw))
