@@ -9,7 +9,8 @@ Rules:
    proxies that look at the first one and we at the last would disagree about method or URI.
 3. An id is echoed as it was written. A number keeps its text (`9007199254740993`, `1.50`, `-0`), so
    nothing is lost in a float.
-4. No input ends in another exception than `Refusal`: depth, digits and lengths are bounded.
+4. No input ends in another exception than `Refusal`, or in a long computation: depth, structure, digits
+   and lengths are bounded.
 5. What we write is one line of ASCII (encoding.py, whose functions are handed on here).
 """
 
@@ -37,6 +38,8 @@ __all__ = [
 
 MAX_DEPTH = 64
 """Arrays and objects inside each other. MCP needs fewer than ten; the decoder recurses."""
+MAX_CONTAINERS = 10_000
+"""Arrays and objects in all. Each costs the decoder a microsecond or two, and a stream waits meanwhile."""
 MAX_ID = 2048
 """Characters of an id. It is repeated in every notification of a listen."""
 MAX_DIGITS = 1000
@@ -114,8 +117,7 @@ def _load(body: bytes) -> Any:
         _unparsable("it starts with a byte order mark; send plain UTF-8")
     if not text.strip(" \t\r\n"):
         _unparsable("it is empty")
-    if _is_too_deep(text):
-        _invalid(f"The body is nested deeper than {MAX_DEPTH} levels.")
+    _check_shape(text)
     try:
         return _decode(text)
     except json.JSONDecodeError as problem:
@@ -130,20 +132,22 @@ _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 """Strings and brackets. Possessive, and an unclosed string runs to the end: no input is scanned twice."""
 
 
-def _is_too_deep(text: str) -> bool:
-    """Whether arrays and objects are nested beyond `MAX_DEPTH`. Counted only where it could be."""
+def _check_shape(text: str) -> None:
+    """Refuse too much structure. It is counted only where there could be (strings hold brackets, too)."""
     if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return False
-    depth = 0
+        return
+    depth = containers = 0
     for found in _STRUCTURE.finditer(text):
         piece = found.group()
         if piece in "[{":
             depth += 1
+            containers += 1
             if depth > MAX_DEPTH:
-                return True
+                _invalid(f"The body is nested deeper than {MAX_DEPTH} levels.")
+            if containers > MAX_CONTAINERS:
+                _invalid(f"The body has more than {MAX_CONTAINERS} arrays and objects.")
         elif piece in "]}":
             depth -= 1
-    return False
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
