@@ -75,7 +75,11 @@ class Publication:
     ttl_ms: int | None
     cache_scope: CacheScope | None
     digest: str
-    """Of everything above: equal digests mean that publishing again changes nothing."""
+    """Of everything above: equal digests mean that publishing again changes nothing.
+
+    24 hex digits over what the list shows, scopes included; 32 over the rest; then s, t, p for required
+    scopes, a ttl, a cache scope, as far as they are declared. publish.lua reads all three parts.
+    """
 
 
 class Description(TypedDict, total=False):
@@ -153,8 +157,10 @@ def describe(
     cache_scope = about.get("cache_scope")
     if cache_scope not in (None, "public", "private"):
         raise InvalidContents(f'cache_scope is "public" or "private", not {cache_scope!a}.')
-    digest = fingerprint(meta, body, " ".join(scopes), str(ttl_ms), str(cache_scope))
-    return Publication(key, meta, body, scopes, ttl_ms, cache_scope, digest)
+    listed = fingerprint(meta, " ".join(scopes))[:24]
+    rest = fingerprint(body, str(ttl_ms), str(cache_scope))
+    declared = ("s" if scopes else "") + ("t" if ttl_ms is not None else "") + ("p" if cache_scope else "")
+    return Publication(key, meta, body, scopes, ttl_ms, cache_scope, listed + rest + declared)
 
 
 def fingerprint(*parts: str | bytes) -> str:

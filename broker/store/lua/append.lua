@@ -14,20 +14,17 @@ local function now_us()
   return t[1] * 1000000 + t[2]
 end
 
--- n is beyond what Lua prints without an exponent.
+-- n is beyond what Lua prints without an exponent; as an integer of 64 bits, since %.0f cost 0.7 us each.
 local function text(n)
-  return string.format('%.0f', n)
+  return string.format('%d', n)
 end
 
--- Reads the head and with it checks its type, the log's type and the schema, before any write.
+-- Reads the head and with it checks its type and the schema, before any write. (The log's type needs no
+-- command of its own: adding to it is the first write of every script, and fails there with nothing done.)
 local function read_head()
   local h = redis.call('HMGET', KEYS[2], 'epoch', 'n', 'mark', 'schema', 'length')
   if h[4] and h[4] ~= ARGV[1] then
     return nil, redis.error_reply('SCHEMA ' .. h[4])
-  end
-  local kind = redis.call('TYPE', KEYS[1]).ok
-  if kind ~= 'stream' and kind ~= 'none' then
-    return nil, redis.error_reply('WRONGTYPE the log ' .. KEYS[1] .. ' is a ' .. kind)
   end
   return h
 end
@@ -41,8 +38,8 @@ local function append(h, ...)
     -- n never restarts at 1: ids of an earlier life must not look known.
     n, epoch, previous = now_us(), ARGV[3], ''
   end
-  local length = h[5] or DEFAULT_LENGTH
-  local added = redis.pcall('XADD', KEYS[1], 'MAXLEN', '~', length, text(n) .. '-0',
+  local length, id = h[5] or DEFAULT_LENGTH, text(n)
+  local added = redis.pcall('XADD', KEYS[1], 'MAXLEN', '~', length, id .. '-0',
     'e', epoch, 'm', mark, 'p', previous, ...)
   if type(added) == 'table' and added.err then
     if not string.find(added.err, 'equal or smaller', 1, true) then
@@ -56,10 +53,14 @@ local function append(h, ...)
         last = tonumber(string.match(info[i + 1], '^%d+'))
       end
     end
-    n, epoch = math.max(last + 1, now_us()), ARGV[3]
-    redis.call('XADD', KEYS[1], 'MAXLEN', '~', length, text(n) .. '-0',
+    id, epoch = text(math.max(last + 1, now_us())), ARGV[3]
+    redis.call('XADD', KEYS[1], 'MAXLEN', '~', length, id .. '-0',
       'e', epoch, 'm', mark, 'p', previous, ...)
   end
-  redis.call('HSET', KEYS[2], 'epoch', epoch, 'n', text(n), 'mark', mark, 'schema', ARGV[1])
-  return text(n), epoch
+  if epoch == h[1] and h[4] then
+    redis.call('HSET', KEYS[2], 'n', id, 'mark', mark)
+  else
+    redis.call('HSET', KEYS[2], 'epoch', epoch, 'n', id, 'mark', mark, 'schema', ARGV[1])
+  end
+  return id, epoch
 end

@@ -22,6 +22,10 @@
 --@include token
 --@include expect
 
+-- How much of a digest is about what resources/list shows; hex digits, and a letter for each optional field
+-- at the end (core/publication.py).
+local LISTED = 24
+
 local h, refusal = read_head()
 if not h then
   return refusal
@@ -30,11 +34,13 @@ local earlier = seen(KEYS[7], ARGV[8])
 if earlier then
   return earlier
 end
-local r = redis.call('HMGET', KEYS[3], 'e', 'n', 'm', 'dig', 'ver', 'exp', 'gone', 'meta', 'sc', 'ttl', 'cs')
+-- Few fields: the digest also says what the list shows of it, and which optional fields there are.
+local r = redis.call('HMGET', KEYS[3], 'e', 'n', 'm', 'dig', 'ver', 'exp')
 local epoch, n, mark = r[1] or '', r[2] or '', r[3] or ''
 local version, life, expires = ARGV[9], ARGV[17], ''
 local past = tonumber(r[6] or '')
-local is_live = r[4] ~= false and r[4] ~= ''
+local digest, before = ARGV[11], r[4] or ''
+local is_live = before ~= ''
 if past or life ~= '' then
   local now = math.floor(now_us() / 1000)
   -- What is past its time counts as absent, swept or not.
@@ -58,7 +64,7 @@ local function schedule()
   end
 end
 
-if is_live and r[4] == ARGV[11] then
+if is_live and before == digest then
   local fields = {}
   if version ~= '' then
     fields = {'ver', version}
@@ -75,7 +81,7 @@ if is_live and r[4] == ARGV[11] then
   return remember(KEYS[7], ARGV[7], ARGV[8], 'unchanged', epoch, n, mark)
 end
 
-local is_listed_anew = not is_live or r[8] ~= ARGV[12] or (r[9] or '') ~= ARGV[14]
+local is_listed_anew = not is_live or string.sub(before, 1, LISTED) ~= string.sub(digest, 1, LISTED)
 if is_listed_anew then
   redis.call('HGET', KEYS[4], 'n')
 end
@@ -105,22 +111,23 @@ if is_listed_anew then
   redis.call('HSET', KEYS[4], 'e', epoch, 'n', n, 'm', mark)
 end
 schedule()
-if r[7] == '1' then
+local fields = {'e', epoch, 'n', n, 'm', mark, 'dig', digest, 'meta', ARGV[12], 'body', ARGV[13]}
+if before == '' and (r[1] or r[5]) then
+  -- Over a tombstone.
   redis.call('PERSIST', KEYS[3])
+  fields[13], fields[14] = 'gone', ''
 end
-local fields = {'e', epoch, 'n', n, 'm', mark, 'dig', ARGV[11], 'meta', ARGV[12], 'body', ARGV[13]}
 -- What was declared before and is not now is blanked in the same command; blank reads as absent.
-local function put(name, value, before)
-  if value ~= '' or (before and before ~= '') then
+local function put(name, value, was_there)
+  if value ~= '' or was_there then
     fields[#fields + 1] = name
     fields[#fields + 1] = value
   end
 end
-put('ver', version ~= '' and version or (r[5] or ''), r[5])
+put('ver', version, false)
 put('exp', expires, r[6])
-put('gone', '', r[7])
-put('sc', ARGV[14], r[9])
-put('ttl', ARGV[15], r[10])
-put('cs', ARGV[16], r[11])
+put('sc', ARGV[14], string.find(before, 's', LISTED, true))
+put('ttl', ARGV[15], string.find(before, 't', LISTED, true))
+put('cs', ARGV[16], string.find(before, 'p', LISTED, true))
 redis.call('HSET', KEYS[3], unpack(fields))
 return remember(KEYS[7], ARGV[7], ARGV[8], 'published', epoch, n, mark)
