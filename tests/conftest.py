@@ -7,6 +7,7 @@ fails it.
 
 import secrets
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from typing import cast
 
 import httpx
 import pytest
@@ -80,6 +81,8 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed and call.when == "call":
         none: list[Fleet] = []
-        for fleet in item.stash.get(FLEETS, none):
+        given = cast("dict[str, object]", getattr(item, "funcargs", {})).values()
+        shared = [each for each in given if isinstance(each, Fleet)]
+        for fleet in [*item.stash.get(FLEETS, none), *shared]:
             report.sections += [(f"log of {name}", text) for name, text in fleet.logs()]
     return report
