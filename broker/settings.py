@@ -114,14 +114,16 @@ class HttpSettings(_Group):
     """The public HTTP side."""
 
     allowed_hosts: Names = _setting(
-        ("127.0.0.1", "localhost", "[::1]"),
+        (),
         "",
         "Names that a request's Host may have; without a port any port will do, * allows all.",
+        shown="the loopback names",
     )
     allowed_origins: Names = _setting(
-        ("http://127.0.0.1", "http://localhost", "http://[::1]"),
+        (),
         "",
-        "Web origins that may call from a browser; without a port any port will do, * allows all.",
+        "Web origins whose pages may call, as browsers send them (https://app.example.org); * allows all.",
+        shown="the loopback's, on any port",
     )
     max_header_bytes: int = _setting(
         32_768, "bytes", "The largest request head that is read.", ge=1024, le=MB
