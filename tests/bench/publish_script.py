@@ -92,7 +92,11 @@ class Bench:
         lines = [f"{'':8}{'bare µs':>10}{'script µs':>12}{'ratio':>8}{'unchanged µs':>15}"]
         for name, depth in (("alone", 1), ("piped", 16)):
             rounds = [
-                (self.cost(self.bare, depth), self.cost(self.scripted, depth), self.cost(self.unchanged, depth))
+                (
+                    self.cost(self.bare, depth),
+                    self.cost(self.scripted, depth),
+                    self.cost(self.unchanged, depth),
+                )
                 for _ in range(ROUNDS)
             ]
             bare, scripted, same = (statistics.median(column) for column in zip(*rounds, strict=True))
