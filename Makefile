@@ -41,6 +41,7 @@ lock:
 # The stamps say which files an environment was made from: newer ones make it anew, in place.
 .venv/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 …")'
+	@echo "Making .venv; this takes a minute, once."
 	$(PYTHON) -m venv .venv
 	$(PIP) install --quiet pip==$(PIP_VERSION)
 	@touch $@

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker import server
+from broker.cli.place import broker_url
 from broker.cli.serve import Build, warn
 from broker.core.errors import Misconfigured
 from broker.settings import Settings
@@ -35,9 +36,9 @@ The broker serves {url} (no credentials are asked for; this machine only by defa
 
 Watch and publish from a shell:
 
-    {broker} watch {uri}
-    echo hello | {broker} publish demo://hello
-    {broker} list
+    {broker} watch {uri}{where}
+    echo hello | {broker} publish demo://hello{place}
+    {broker} list{place}
 
 Watch from Python (pip install mcp), era 2026-07-28:
 
@@ -52,9 +53,14 @@ Watch from Python (pip install mcp), era 2026-07-28:
 
     asyncio.run(main())
 
-Look around with the MCP Inspector (Node):
+Look around with the MCP Inspector (Node 22 or newer), in a browser or in the shell:
 
     npx @modelcontextprotocol/inspector --transport http --server-url {url}
+    npx @modelcontextprotocol/inspector --cli {url} --method resources/list
+
+Publish from anything that speaks HTTP:
+
+    curl -X PUT --data hello -H 'Content-Type: text/plain' '{origin}/v1/resources?uri=demo://hello'
 
 Ctrl+C ends it.
 """
@@ -141,15 +147,41 @@ async def _work(folder: "Folder", settings: Settings, sockets: server.Sockets) -
 
 def _welcome(folder: "Folder", settings: Settings, sockets: server.Sockets) -> None:
     uris = [folder.uri_of(path) for path, _ in folder.files()]
+    url = server.address(settings, sockets)
     text = BANNER.format(
-        url=server.address(settings, sockets),
+        url=url,
+        origin=url.removesuffix("/mcp"),
         folder=folder.root,
         base=folder.base,
         count=f"{len(uris)} file{'' if len(uris) == 1 else 's'}",
         uri=next(iter(uris), f"{folder.base}hello.md"),
         broker=_own_command(),
+        where=_where(settings, url),
+        place=_place(settings),
     )
     print(text, flush=True)  # noqa: T201 # this is what the command is for
+
+
+def _where(settings: Settings, url: str) -> str:
+    """Return the flags by which a command in another terminal finds this broker."""
+    flags = "" if url == broker_url(Settings.model_construct()) else f" --url {url}"
+    return flags + _tenant(settings)
+
+
+def _place(settings: Settings) -> str:
+    """Return the flags by which a command in another terminal finds our own Redis."""
+    flags = ""
+    # One that somebody else keeps is named by BROKER_REDIS_URL, and its URL may hold a password.
+    url = settings.redis_url or ""
+    if url.startswith("unix:") and settings.model_fields_set & {"state_dir", "ephemeral"}:
+        flags += f" --redis-url {shlex.quote(url)}"
+    if "prefix" in settings.model_fields_set:
+        flags += f" --prefix {settings.prefix}"
+    return flags + _tenant(settings)
+
+
+def _tenant(settings: Settings) -> str:
+    return "" if settings.auth.tenant == "default" else f" --tenant {shlex.quote(settings.auth.tenant)}"
 
 
 def _own_command() -> str:
