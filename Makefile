@@ -20,10 +20,12 @@ run: .venv/run
 	@$(BIN)/broker dev $(DOCS)
 
 test: .venv/dev
+	$(BIN)/python -m tests.clients.install
 	$(BIN)/pytest -m "not full" $(PYTEST)
 
 test-full: .venv/dev
 	$(BIN)/python scripts/prerequisites.py
+	$(BIN)/python -m tests.clients.install
 	$(BIN)/pytest $(PYTEST)
 
 check: .venv/dev

@@ -1,0 +1,27 @@
+# ruff: noqa: INP001 # scripts are run by their paths
+"""Says what `make test-full` needs beyond pip, before anything runs: a skipped test would hide it."""
+
+import shutil
+import sys
+
+PROGRAMS = {
+    "redis-server": "redis-server",
+    "curl": "curl",
+}
+"""Program → the Debian package that brings it."""
+
+
+def main() -> int:
+    """Return 1, and say the command that helps, if something is missing."""
+    missing = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
+    if not missing:
+        return 0
+    print(  # noqa: T201 # a script
+        f"make test-full needs {', '.join(missing)}: apt-get update && apt-get install {' '.join(missing)}",
+        file=sys.stderr,
+    )
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
