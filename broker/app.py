@@ -17,9 +17,11 @@ from broker.http.mcp import McpEndpoint
 from broker.http.modern import ModernEra
 from broker.http.publish import Limits, router
 from broker.replica import Pace, Replica
+from broker.sessions import Sessions
 from broker.settings import Settings
 from broker.store.client import Connect
 from broker.store.keys import Keys
+from broker.store.sessions import SessionStore
 from broker.wire import cue
 from broker.wire.cue import Cue
 from broker.wire.headers import Perimeter
@@ -76,9 +78,12 @@ def build(settings: Settings) -> Broker:
         wait=settings.session.refusal_wait_ms / 1000,
         retry_ms=settings.http.retry_ms,
     )
+    store = SessionStore(replica.redis, replica.keys)
+    sessions = Sessions(replica, store, rules.idle_ms)
+    replica.tell(sessions)
     mcp = McpEndpoint(
         ModernEra(replica, catalog, offers, settings.listen.max_uris),
-        HandshakeEra(replica, catalog, offers, rules),
+        HandshakeEra(replica, sessions, store, catalog, offers=offers, rules=rules),
         authenticate,
         Perimeter(frozenset(settings.http.allowed_hosts), frozenset(settings.http.allowed_origins)),
         max_body_bytes=settings.http.max_body_bytes,
@@ -120,7 +125,6 @@ def _pace(settings: Settings) -> Pace:
     return Pace(
         keep_alive=settings.http.keepalive_seconds,
         write_deadline=settings.stream.write_deadline_seconds,
-        session_idle_ms=settings.session.idle_seconds * 1000,
         drain=settings.drain_seconds,
         retry_ms=settings.http.retry_ms,
     )

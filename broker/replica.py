@@ -10,20 +10,18 @@ import logging
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from broker.connection import CloseReason, Connection, Renderer
 from broker.core.hub import Hub
-from broker.core.identity import LIST, Principal, ResourceKey, TenantId, new_replica_id
+from broker.core.identity import LIST, Principal, ReplicaId, ResourceKey, TenantId, new_replica_id
 from broker.core.log import Discontinuity, Entry
 from broker.core.revision import Revision, Stamp
 from broker.dispatcher import Dispatcher
 from broker.heart import Heart
 from broker.resync import Resync
-from broker.sessions import Sessions
 from broker.store.client import Connect, commands, reader
 from broker.store.log import Beat, LogStore
-from broker.store.sessions import SessionStore
 from broker.sweeper import Sweeper
 from broker.tail import Tail
 from broker.telemetry.metrics import Metrics
@@ -33,6 +31,9 @@ _log = logging.getLogger(__name__)
 
 W = TypeVar("W")
 
+LEAVING_STREAM_SECONDS = (0.2, 1.0)
+"""How long a stream lives that is opened on a replica which is leaving."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -40,9 +41,28 @@ class Pace:
 
     keep_alive: float = 15.0
     write_deadline: float = 30.0
-    session_idle_ms: int = 3_600_000
     drain: float = 20.0
     retry_ms: int = 1000
+
+
+class SessionSide(Protocol):
+    """What the handshake era's sessions (sessions.py) need to be told; they hold the replica, not it them."""
+
+    def apply(self, entry: Entry) -> None:
+        """Take in a session entry, in order with the changes."""
+        ...
+
+    def owners_lapsed(self, live: frozenset[ReplicaId]) -> None:
+        """Take over what belongs to replicas that are not among `live`."""
+        ...
+
+    async def reload(self, tail: Tail, *, may_have_lost: bool) -> None:
+        """Bring every session of `tail` up to date before a resync compares."""
+        ...
+
+    async def run(self) -> None:
+        """Look after the sessions for ever."""
+        ...
 
 
 class Replica(Generic[W]):
@@ -54,29 +74,20 @@ class Replica(Generic[W]):
         self.metrics = Metrics()
         self.redis = commands(how)
         self.hub: Hub[W] = Hub(encode)
-        self.session_store = SessionStore(self.redis, how.keys)
         self._reader = reader(how)
         self._pace = pace
-        self._log = LogStore(how, self.redis, self._reader)
+        self.log = LogStore(how, self.redis, self._reader)
         self._dispatcher: Dispatcher[W] = Dispatcher(self.hub, self.metrics)
         self._wheel = Wheel(pace.keep_alive, pace.write_deadline)
         self._tails = [
-            Tail(number, self._log, self._apply, self._on_break, self.metrics)
+            Tail(number, self.log, self._apply, self._on_break, self.metrics)
             for number in range(how.keys.logs)
         ]
-        self.sessions: Sessions[W] = Sessions(
-            self.id,
-            self.session_store,
-            self._log,
-            self.hub,
-            tail_of=self.tail,
-            spawn=self.spawn,
-            idle_ms=pace.session_idle_ms,
-        )
-        self._resync = Resync(self.hub, self._log, how.keys, self.sessions.reload, self.metrics)
+        self._sessions: SessionSide | None = None
+        self._resync = Resync(self.hub, self.log, how.keys, self._reload, self.metrics)
         self._heart = Heart(
             self.id,
-            self._log,
+            self.log,
             self._tails,
             on_break=self._on_break,
             on_beat=self._on_beat,
@@ -95,6 +106,10 @@ class Replica(Generic[W]):
         """How many streams are open."""
         return len(self._wheel)
 
+    def tell(self, sessions: SessionSide) -> None:
+        """Tell `sessions` of what concerns them. Before `run`."""
+        self._sessions = sessions
+
     # -- life ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -107,7 +122,8 @@ class Replica(Generic[W]):
                 group.create_task(self._heart.run(), name="heart")
                 group.create_task(self._resync.run(), name="resync")
                 group.create_task(self._wheel.run(), name="wheel")
-                group.create_task(self.sessions.renew_forever(), name="sessions")
+                if self._sessions is not None:
+                    group.create_task(self._sessions.run(), name="sessions")
                 group.create_task(self._sweeper.run(), name="sweeper")
         finally:
             self._is_running = False
@@ -153,11 +169,6 @@ class Replica(Generic[W]):
         """Whether the last heartbeats were answered; if not, waiting for Redis is in vain."""
         return self._heart.is_answered(asyncio.get_running_loop().time())
 
-    @property
-    def is_draining(self) -> bool:
-        """Whether this replica takes no new streams."""
-        return self._is_draining
-
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` beside; it is cancelled when the replica ends, and an error is reported."""
         task = asyncio.get_running_loop().create_task(work)
@@ -196,11 +207,12 @@ class Replica(Generic[W]):
         tail = self.tail(connection.principal.tenant)
         asked_at = tail.cursor.tick
         try:
-            revisions = await self._log.revisions(keys)
+            stamps = await self.log.stamps(keys)
         except BaseException:
             self._unwatch(connection)
             raise
-        for topic, revision in zip(topics, revisions, strict=True):
+        for topic, stamp in zip(topics, stamps, strict=True):
+            revision = stamp.revision
             # Where this finds news for the others it marks us as well: a cue too many is harmless, and taking
             # the mark back would be wrong where a resync has just marked us for something newer.
             self.hub.observe(topic, revision, asked_at)
@@ -208,10 +220,7 @@ class Replica(Generic[W]):
             if seen is not None and seen != revision and connection.backlog.add(topic, revision.n):
                 connection.mark()
         connection.is_settled = True
-        return {
-            topic.key.uri: Stamp(tail.epoch, revision.n, revision.mark)
-            for topic, revision in zip(topics, revisions, strict=True)
-        }
+        return {topic.key.uri: stamp for topic, stamp in zip(topics, stamps, strict=True)}
 
     async def list_revision(self, tenant: TenantId) -> Revision:
         """Return when what resources/list shows last changed.
@@ -219,11 +228,19 @@ class Replica(Generic[W]):
         Raises:
             StoreUnavailable, WrongStore: from the store.
         """
-        return (await self._log.revisions([ResourceKey(tenant, LIST)]))[0]
+        return (await self.log.stamps([ResourceKey(tenant, LIST)]))[0].revision
 
     def keep(self, connection: Connection[W]) -> None:
-        """Keep an open connection alive. Undone by `leave`."""
+        """Keep an open connection alive. Undone by `leave`.
+
+        A replica that is leaving accepts it all the same and ends it soon: a refusal would be an error to a
+        client that a balancer still sends here, and some never ask again.
+        """
         self._wheel.add(connection)
+        if self._is_draining:
+            delay = random.uniform(*LEAVING_STREAM_SECONDS)
+            loop = asyncio.get_running_loop()
+            loop.call_later(delay, connection.end, CloseReason.DRAINING, self._jittered_retry())
 
     def leave(self, connection: Connection[W]) -> None:
         """Forget a connection that has ended, whoever ended it. Twice is once."""
@@ -243,13 +260,18 @@ class Replica(Generic[W]):
     # -- from the log --------------------------------------------------------------------------------------
 
     def _apply(self, entry: Entry, tick: int) -> None:
-        if entry.session is not None:
-            self.sessions.apply(entry)
-        else:
+        if entry.session is None:
             self.hub.dispatch(entry, tick)
+        elif self._sessions is not None:
+            self._sessions.apply(entry)
 
     def _on_break(self, tail: Tail, why: Discontinuity) -> None:
         self._resync.request(tail, why)
 
     def _on_beat(self, beat: Beat) -> None:
-        self.sessions.owners_lapsed(beat.replicas)
+        if self._sessions is not None:
+            self._sessions.owners_lapsed(beat.replicas)
+
+    async def _reload(self, tail: Tail, may_have_lost: bool) -> None:  # noqa: FBT001 - the resync's one flag
+        if self._sessions is not None:
+            await self._sessions.reload(tail, may_have_lost=may_have_lost)

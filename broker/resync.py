@@ -97,8 +97,8 @@ class Resync:
 
     async def _compare_some(self, tail: Tail, topics: list[Topic[Any]]) -> int:
         asked_at = tail.cursor.tick
-        revisions = await self._store.revisions([topic.key for topic in topics])
+        stamps = await self._store.stamps([topic.key for topic in topics])
         return sum(
-            self._hub.observe(topic, revision, asked_at)
-            for topic, revision in zip(topics, revisions, strict=True)
+            self._hub.observe(topic, stamp.revision, asked_at)
+            for topic, stamp in zip(topics, stamps, strict=True)
         )

@@ -19,16 +19,16 @@ section 3, "Sessions"; section 5, decision 2):
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Mapping
+from typing import Generic, TypeVar
 
 from broker.connection import CloseReason, Connection
 from broker.core.errors import BrokerError, SessionNotFound, Unavailable
-from broker.core.hub import Hub
 from broker.core.identity import Principal, ReplicaId, ResourceKey, SessionId, TenantId
 from broker.core.log import Entry, SessionEvent, SessionOp
 from broker.core.revision import Revision
-from broker.store.log import LogStore
+from broker.local_session import LocalSession
+from broker.replica import Replica
 from broker.store.sessions import ANY_OWNER, NO_PROOF, Kept, Proof, SessionStore, Taken
 from broker.tail import Tail
 
@@ -41,53 +41,16 @@ KEPT_STREAMS = 3
 RELOADS_AT_ONCE = 16
 
 
-class LocalSession(Generic[W]):
-    """A session that has at least one GET stream on this replica."""
-
-    def __init__(self, principal: Principal, session: SessionId) -> None:
-        self.principal = principal
-        self.id = session
-        self.version = ""
-        """The negotiated protocol version, once taken."""
-        self.streams: list[Connection[W]] = []
-        """Oldest first; the last one is the newest."""
-        self.delivering: Connection[W] | None = None
-        self.fence = 0
-        self.counter = 0
-        self.baselines: dict[str, Revision] = {}
-        """The subscriptions as we know them: URI (or list) → baseline."""
-        self.owner: str | None = None
-        """The replica that delivers, as far as the log told; None if it did not."""
-        self.waiting: list[SessionEvent] | None = None
-        """Events that came while a take is under way (rule 2)."""
-        self.renew_at = 0.0
-        self.turn = asyncio.Lock()
-        """One take at a time."""
-
-    def __repr__(self) -> str:
-        return f"<LocalSession {self.id[:6]}… {len(self.streams)} streams fence={self.fence}>"
-
-
 class Sessions(Generic[W]):
     """The handshake-era sessions of one replica."""
 
-    def __init__(
-        self,
-        replica: ReplicaId,
-        store: SessionStore,
-        log: LogStore,
-        hub: Hub[W],
-        *,
-        tail_of: Callable[[TenantId], Tail],
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
-        idle_ms: int,
-    ) -> None:
-        self._replica = replica
+    def __init__(self, replica: Replica[W], store: SessionStore, idle_ms: int) -> None:
+        self._replica = replica.id
         self._store = store
-        self._log = log
-        self._hub = hub
-        self._tail_of = tail_of
-        self._spawn = spawn
+        self._log = replica.log
+        self._hub = replica.hub
+        self._tail_of = replica.tail
+        self._spawn = replica.spawn
         self._idle_ms = idle_ms
         self._local: dict[tuple[TenantId, SessionId], LocalSession[W]] = {}
 
@@ -290,8 +253,9 @@ class Sessions(Generic[W]):
         tail = self._tail_of(local.principal.tenant)
         topics = dict(connection.topics)
         asked_at = tail.cursor.tick
-        revisions = await self._log.revisions([topic.key for topic in topics.values()])
-        for (uri, topic), revision in zip(topics.items(), revisions, strict=True):
+        stamps = await self._log.stamps([topic.key for topic in topics.values()])
+        for (uri, topic), stamp in zip(topics.items(), stamps, strict=True):
+            revision = stamp.revision
             # What an entry has touched since the question was marked by it, whatever we read.
             self._hub.observe(topic, revision, asked_at)
             baseline = taken.subscriptions.get(uri)
@@ -330,7 +294,7 @@ class Sessions(Generic[W]):
 
     # -- repair and upkeep ---------------------------------------------------------------------------------
 
-    async def reload(self, tail: Tail, may_have_lost: bool) -> None:  # noqa: FBT001 - the resync's one flag
+    async def reload(self, tail: Tail, *, may_have_lost: bool) -> None:
         """Bring every session of `tail` that has a stream here up to date, before a resync compares.
 
         `may_have_lost`: Redis may have lost writes (a rollback), so subscriptions that we know are written
@@ -369,7 +333,7 @@ class Sessions(Generic[W]):
             if local.delivering is None and owner and owner != self._replica and owner not in live:
                 self._spawn(self._retake(local, expected_owner=owner))
 
-    async def renew_forever(self) -> None:
+    async def run(self) -> None:
         """Renew the time to live of every session with a delivering stream, each at a third of it."""
         loop = asyncio.get_running_loop()
         pause = max(0.2, min(1.0, self._idle_ms / 10_000))

@@ -5,17 +5,14 @@ A Redis TTL would announce nothing; each expired resource is removed by an ordin
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 from broker.core.errors import BrokerError
 from broker.core.identity import ReplicaId
 from broker.store import publishing, resources
+from broker.store.client import Client
 from broker.store.keys import Keys
 from broker.store.leases import lease
 from broker.store.scripts import run
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +23,7 @@ LEASE_MS = 3000
 class Sweeper:
     """The sweep of one replica over all logs' expiry sets, while it holds the lease."""
 
-    def __init__(self, redis: "Redis", keys: Keys, replica: ReplicaId) -> None:
+    def __init__(self, redis: Client, keys: Keys, replica: ReplicaId) -> None:
         self._redis = redis
         self._keys = keys
         self._replica = replica

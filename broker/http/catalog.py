@@ -2,18 +2,16 @@
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from broker.core.access import may_read
-from broker.core.errors import ResourceNotFound
-from broker.core.identity import Principal, ResourceKey
+from broker.core.errors import InvalidCursor, ResourceNotFound
+from broker.core.identity import Principal, ResourceKey, TenantId
 from broker.store import resources
+from broker.store.client import Client
 from broker.store.errors import translated
 from broker.store.keys import Keys
 from broker.wire.cursor import CursorCodec
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
 
 SECRET_BYTES = 32
 
@@ -29,7 +27,7 @@ class Page:
 class Catalog:
     """The read side of the broker, for both eras and for HTTP publishers."""
 
-    def __init__(self, redis: "Redis", keys: Keys, page_size: int) -> None:
+    def __init__(self, redis: Client, keys: Keys, page_size: int) -> None:
         self._redis = redis
         self._keys = keys
         self._page_size = page_size
@@ -54,9 +52,9 @@ class Catalog:
             InvalidCursor: not one of ours for this tenant.
             StoreUnavailable, WrongStore: from the store.
         """
-        codec = await self._cursors()
         tenant = principal.tenant
-        after = codec.decode(tenant, cursor) if cursor is not None else None
+        after = await self._after(tenant, cursor) if cursor is not None else None
+        codec = await self._cursors()
         shown: list[resources.Listed] = []
         while True:
             wanted = self._page_size - len(shown)
@@ -68,6 +66,14 @@ class Catalog:
         # The cursor holds the last URI that was shown: never the name of one that was hidden.
         next_cursor = codec.encode(tenant, shown[-1].uri) if has_more else None
         return Page([one.meta for one in shown], next_cursor)
+
+    async def _after(self, tenant: TenantId, cursor: str) -> str:
+        try:
+            return (await self._cursors()).decode(tenant, cursor)
+        except InvalidCursor:
+            # Redis may have lost the secret since, and another replica made a new one.
+            self._codec = None
+            return (await self._cursors()).decode(tenant, cursor)
 
     async def _cursors(self) -> CursorCodec:
         """Return the codec with the fleet's secret, made by whoever needs it first."""

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from broker.connection import CloseReason, Connection
-from broker.core.errors import BrokerError, Draining, SessionNotFound, StoreUnavailable, Unavailable
+from broker.core.errors import BrokerError, SessionNotFound, StoreUnavailable, Unavailable
 from broker.core.identity import LIST, Principal, SessionId, is_session_id, new_session_id
 from broker.http.catalog import Catalog
 from broker.http.exchange import Exchange
 from broker.http.renderers import GetRenderer
 from broker.http.streams import carry
 from broker.replica import Replica
-from broker.store.sessions import NO_PROOF, Proof
+from broker.sessions import Sessions
+from broker.store.sessions import NO_PROOF, Proof, SessionStore
 from broker.wire import eventid, handshake, headers, sse
 from broker.wire.cue import Cue
 from broker.wire.encoding import RequestId
@@ -60,9 +61,19 @@ class SessionRules:
 class HandshakeEra:
     """The session side of the MCP endpoint."""
 
-    def __init__(self, replica: Replica[Cue], catalog: Catalog, offers: Offers, rules: SessionRules) -> None:
+    def __init__(
+        self,
+        replica: Replica[Cue],
+        sessions: Sessions[Cue],
+        store: SessionStore,
+        catalog: Catalog,
+        *,
+        offers: Offers,
+        rules: SessionRules,
+    ) -> None:
         self._replica = replica
-        self._store = replica.session_store
+        self._sessions = sessions
+        self._store = store
         self._catalog = catalog
         self._offers = offers
         self._rules = rules
@@ -224,9 +235,6 @@ class HandshakeEra:
         headers.check_stream(exchange.headers)
         session = _session(exchange, None)
         handshake.check_version_header(exchange.headers.get(VERSION_HEADER))
-        if self._replica.is_draining:
-            error = Draining("This replica is leaving; open the stream again, and another one answers.")
-            raise _status(503, handshake.refused(None, error))
         proof = _proof(exchange, session)
         connection = self._replica.connection(who, GetRenderer(session))
         opening = asyncio.ensure_future(self._open(connection, who, session, proof))
@@ -243,7 +251,7 @@ class HandshakeEra:
             await carry(exchange, self._replica, connection, self._first(session, version, proof))
         finally:
             opening.cancel()
-            self._replica.sessions.detach(connection, who, session)
+            self._sessions.detach(connection, who, session)
             self._replica.leave(connection)
 
     async def _open(
@@ -257,7 +265,7 @@ class HandshakeEra:
         pause = 0.05
         while True:
             try:
-                return await self._replica.sessions.attach(connection, who, session, proof)
+                return await self._sessions.attach(connection, who, session, proof)
             except Unavailable:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(1.0, pause * 2)

@@ -1,6 +1,6 @@
 """Serves the modern era (2026-07-28): each request alone, and subscriptions/listen as a stream."""
 
-from broker.core.errors import BrokerError, Draining, LimitReached
+from broker.core.errors import BrokerError, LimitReached
 from broker.core.identity import LIST, Principal, ResourceKey
 from broker.core.revision import ABSENT, Revision
 from broker.http.catalog import Catalog
@@ -101,8 +101,6 @@ class ModernEra:
             self._replica.leave(connection)
 
     def _check_limits(self, listen: Listen) -> None:
-        if self._replica.is_draining:
-            raise Draining("This replica is leaving; listen again, and another one answers.")
         if len(listen.uris) > self._max_uris:
             raise LimitReached(
                 f"A listen may name {self._max_uris} resources; this one names {len(listen.uris)}. "

@@ -13,7 +13,7 @@ import base64
 import binascii
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.routing import APIRoute
@@ -32,13 +32,11 @@ from broker.core.publication import MAX_CONTENT_BYTES, describe, encode_json
 from broker.http import answers, intake, openapi
 from broker.store import publishing, resources
 from broker.store.batch import run_batch
+from broker.store.client import Client
 from broker.store.keys import Keys
 from broker.store.publishing import Outcome
 from broker.store.resources import Stored
 from broker.store.scripts import Call, run
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
 
 Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal]]
 
@@ -75,7 +73,7 @@ class _Route(APIRoute):
         return answered
 
 
-def router(redis: "Redis", keys: Keys, authenticate: Authenticate, limits: Limits) -> APIRouter:  # noqa: C901 # routes are closures; each is short
+def router(redis: Client, keys: Keys, authenticate: Authenticate, limits: Limits) -> APIRouter:  # noqa: C901 # routes are closures; each is short
     """Return the routes of the publishing API."""
     routes = APIRouter(prefix="/v1", route_class=_Route, tags=["publishing"])
 

@@ -48,7 +48,9 @@ class GetRenderer:
         tag, epoch, n = self._tag, position.epoch, position.n
         return b"".join(
             [
-                handshake_head(eventid.format(tag, epoch, n if low is None else low)) + topic.wire.handshake
+                # A read may have been ahead of the log: what waits since then is above where the reader is.
+                handshake_head(eventid.format(tag, epoch, n if low is None or low > n else low))
+                + topic.wire.handshake
                 for topic, low in taken
             ]
         )

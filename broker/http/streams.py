@@ -1,5 +1,6 @@
 """Carries an open stream: from its first byte to whatever ends it."""
 
+import asyncio
 from typing import TypeVar
 
 from broker.connection import Connection
@@ -18,7 +19,7 @@ async def carry(exchange: Exchange, replica: Replica[W], connection: Connection[
     is done.
     """
     await exchange.start(200, STREAM_HEADERS)
-    writer = AsgiWriter(exchange.send)
+    writer = AsgiWriter(exchange.send, asyncio.current_task())
     try:
         await exchange.send({"type": "http.response.body", "body": first, "more_body": True})
         connection.start(writer)

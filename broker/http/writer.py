@@ -42,13 +42,15 @@ class _Adopted:
 class AsgiWriter:
     """A connection.Writer over an ASGI send."""
 
-    __slots__ = ("_is_over", "_last", "_send", "_task", "blocked_since", "is_blocked", "on_ready")
+    __slots__ = ("_is_over", "_last", "_request", "_send", "_task", "blocked_since", "is_blocked", "on_ready")
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, request: asyncio.Task[Any] | None) -> None:
         self.is_blocked = False
         self.blocked_since = 0.0
         self.on_ready: Callable[[], None] | None = None
         self._send = send
+        self._request = request
+        """The request's own task: cancelled to cut it where the transport cannot be reached."""
         self._task: asyncio.Task[None] | None = None
         self._last: bytes | None = None
         self._is_over = False
@@ -74,8 +76,8 @@ class AsgiWriter:
         transport = getattr(getattr(self._send, "__self__", None), "transport", None)
         if transport is not None:
             transport.abort()
-        elif self._task is not None:
-            self._task.cancel()
+        elif self._request is not None:
+            self._request.cancel()
 
     def close(self) -> None:
         """Forget what is still being written; the request is over."""

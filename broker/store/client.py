@@ -28,6 +28,9 @@ from redis.retry import Retry as SyncRetry
 from broker.store.keys import SHARDS, Keys
 from broker.store.scripts import SCHEMA, script
 
+Client = Redis
+"""The async client, under the name by which others may hold one: only store/ imports redis."""
+
 READ_BLOCK_MS = 1000
 READER_TIMEOUT = 2.0
 """Seconds; above the block, and within promise 2's bound for a silent loss."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from broker.core.identity import ReplicaId, ResourceKey
 from broker.core.log import NO_HEAD, Head
-from broker.core.revision import Revision
+from broker.core.revision import Stamp
 from broker.store.client import READ_BLOCK_MS, Connect, adopt
 from broker.store.errors import translated
 from broker.store.scripts import Call, run, script
@@ -75,16 +75,16 @@ class LogStore:
         )
         return await run(self._commands, call)
 
-    async def revisions(self, keys: Sequence[ResourceKey]) -> list[Revision]:
+    async def stamps(self, keys: Sequence[ResourceKey]) -> list[Stamp]:
         """Return when each of these keys last changed. Of one shard only, on a cluster.
 
         Raises:
             StoreUnavailable, WrongStore: from store/errors.py.
         """
-        found: list[Revision] = []
+        found: list[Stamp] = []
         for start in range(0, len(keys), REVISIONS_PER_CALL):
             names = [self._keys.resource(key) for key in keys[start : start + REVISIONS_PER_CALL]]
-            call: Call[list[Revision]] = Call(script("revisions"), names, (), _revisions)
+            call: Call[list[Stamp]] = Call(script("revisions"), names, (), _stamps)
             found += await run(self._commands, call)
         return found
 
@@ -116,5 +116,9 @@ def _beat(reply: list[bytes]) -> Beat:
     )
 
 
-def _revisions(reply: list[bytes]) -> list[Revision]:
-    return [Revision.parse(text.decode()) for text in reply]
+def _stamps(reply: list[bytes]) -> list[Stamp]:
+    stamps: list[Stamp] = []
+    for text in reply:
+        epoch, n, mark = text.decode().split(".")
+        stamps.append(Stamp(epoch, int(n), mark))
+    return stamps
