@@ -7,9 +7,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+
+_SPAWNER = ThreadPoolExecutor(1, "spawner")
+"""Linux takes the thread that started a child for its parent: this one lives as long as the process."""
 
 
 def _die_with_parent() -> None:
@@ -56,8 +60,11 @@ class Process:
 
     def start(self) -> None:
         assert not self.is_running, f"{self.name} is running"
+        self._child = _SPAWNER.submit(self._spawn).result()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
-            self._child = subprocess.Popen(
+            return subprocess.Popen(
                 self.argv,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
