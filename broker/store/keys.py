@@ -103,5 +103,54 @@ class Keys:
         """Hash of a session's subscriptions: URI → baseline revision."""
         return f"{self._tenant('subs', tenant)}:{session}"
 
+    # -- workers (store/registry.py, calls.py, demand.py, feed.py) ------------------------------------------
+
+    def templates(self, tenant: TenantId) -> str:
+        """Hash of the tenant's templates, and of fixed URIs that want demand: text → group and declaration."""
+        return self._tenant("templates", tenant)
+
+    def declared(self, tenant: TenantId, group: str) -> str:
+        """Set of what a worker group has registered: URIs and templates."""
+        return f"{self._tenant('declared', tenant)}:{group}"
+
+    def groups(self, number: int = 0) -> str:
+        """Sorted set of `tenant:group` members by when a worker of it was last alive, in ms."""
+        return f"{self.prefix}:{{{self.tags[number]}}}:groups"
+
+    def workers(self, tenant: TenantId, group: str) -> str:
+        """Sorted set of a group's worker processes by their last heartbeat, in ms of the server's clock."""
+        return f"{self._tenant('workers', tenant)}:{group}"
+
+    def calls(self, tenant: TenantId, group: str) -> str:
+        """Stream with a consumer group: calls that a worker of the group must answer."""
+        return f"{self._tenant('calls', tenant)}:{group}"
+
+    def notes(self, tenant: TenantId, group: str) -> str:
+        """Stream that every worker of a group reads: calls nobody waits for any more, and new demand."""
+        return f"{self._tenant('notes', tenant)}:{group}"
+
+    def inbox(self, replica: str) -> str:
+        """Stream of the answers for one replica; any slot, since each write names it alone."""
+        return f"{self.prefix}:{{{self._spread(replica)}}}:inbox:{replica}"
+
+    def reply(self, replica: str, call: str) -> str:
+        """String: an answer that is too large for the inbox."""
+        return f"{self.prefix}:{{{self._spread(replica)}}}:reply:{call}"
+
+    def watched(self, tenant: TenantId, group: str) -> str:
+        """Sorted set of watched URIs that a group wants to know of, by when a replica last said so, in ms."""
+        return f"{self._tenant('watched', tenant)}:{group}"
+
+    def claim(self, tenant: TenantId, group: str, uri: str) -> str:
+        """String with a time to live: which worker of the group tends a watched URI."""
+        return f"{self._tenant('claim', tenant)}:{quote(group, safe='')}:{uri}"
+
+    def feed(self, tenant: TenantId) -> str:
+        """Stream of a tenant's changes with their contents, for other jobs."""
+        return self._tenant("feed", tenant)
+
+    def _spread(self, name: str) -> str:
+        return self.tags[zlib.crc32(name.encode()) % SHARDS]
+
     def _tenant(self, kind: str, tenant: TenantId) -> str:
         return f"{self.prefix}:{{{self.tags[self.shard(tenant)]}}}:{kind}:{quote(tenant, safe='')}"
