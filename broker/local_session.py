@@ -1,12 +1,14 @@
 """What this replica knows of one session that has a GET stream here. State only; sessions.py decides."""
 
 import asyncio
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from broker.connection import Connection
 from broker.core.identity import Principal, SessionId
-from broker.core.log import SessionEvent
-from broker.core.revision import Revision
+
+if TYPE_CHECKING:
+    from broker.connection import Connection
+    from broker.core.log import SessionEvent
+    from broker.core.revision import Revision
 
 W = TypeVar("W")
 
