@@ -1,5 +1,6 @@
 """One tenant's resources under test: the calls in short words, and the log as the reader sees it."""
 
+from itertools import pairwise
 from typing import Any, cast
 
 from redis.asyncio import Redis
@@ -71,7 +72,7 @@ class Shelf:
         """Return the log, checked to be contiguous with each entry naming its predecessor."""
         raw = await cast("Any", self.redis).xrange(self.keys.log(self.keys.log_number(self.tenant)))
         entries = [decode(entry_id, fields) for entry_id, fields in raw]
-        for before, after in zip(entries, entries[1:], strict=False):
+        for before, after in pairwise(entries):
             if after.epoch == before.epoch:
                 assert (after.n, after.previous) == (before.n + 1, before.mark)
         return entries

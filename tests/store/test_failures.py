@@ -7,7 +7,7 @@ without an entry that announces it; and the same call repeated, once writing is 
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -45,10 +45,10 @@ class Seen:
 
 
 @contextmanager
-def without_writing(raw: Any, call: Call[Any], name: str) -> Iterator[tuple[str, str]]:
+def without_writing(raw: Any, call: Call[Any], name: str) -> Generator[tuple[str, str]]:
     """Give the name and password of a user who may only read `name`, and do anything else with the rest."""
     user, password = f"u{secrets.token_hex(6)}", secrets.token_hex(6)
-    # EVALSHA itself wants to write to every key that it names; the commands in the script are looked at again.
+    # EVALSHA itself wants to write to each key that it names; the script's commands are looked at again.
     rules = [f"~{key}" for key in call.keys if key != name]
     raw.execute_command(
         "ACL", "SETUSER", user, "on", f">{password}", "+@all", "-evalsha", "-eval", f"%R~{name}", *rules,
@@ -70,16 +70,15 @@ def contents_of(raw: Any, call: Call[Any]) -> dict[bytes, bytes]:
     return {name.encode(): raw.dump(name) for name in call.keys}
 
 
-async def fails_at(  # noqa: PLR0913 # what to send, where, as whom, and what must have happened
-    server: RedisServer, raw: Any, shelf: Shelf, call: Call[Any], order: list[str], which: str
-) -> None:
+async def fails_at(server: RedisServer, shelf: Shelf, call: Call[Any], order: list[str], which: str) -> None:
     """Send `call` as a user who cannot write to one key, and see it fail with the writes before it done.
 
     `order` is in which order the call writes; exactly what stands before `which` must have changed.
     """
     known = {**names(shelf), "token": call.keys[-1]}
-    name, before = known[which], contents_of(raw, call)
-    with without_writing(raw, call, name) as (user, password):
+    name = known[which]
+    with server.client() as raw, without_writing(raw, call, name) as (user, password):
+        before = contents_of(raw, call)
         client = commands(Connect(f"redis://{user}:{password}@127.0.0.1:{server.port}/0", shelf.keys))
         # It cannot adopt without writing to the head, which is not what is under test.
         client.connection_pool.connection_kwargs.pop("redis_connect_func")
@@ -88,7 +87,7 @@ async def fails_at(  # noqa: PLR0913 # what to send, where, as whom, and what mu
                 await run(client, call)
         finally:
             await client.aclose()
-    assert changed(raw, before, call) == {known[each] for each in order[: order.index(which)]}
+        assert changed(raw, before, call) == {known[each] for each in order[: order.index(which)]}
 
 
 @pytest.fixture(autouse=True)
@@ -132,7 +131,7 @@ async def test_a_first_publish_that_dies_at_a_write_is_never_silent_and_heals(
 ) -> None:
     before = await Seen.of(shelf)
     call = shelf.publishing("new", about=NEW, expires_in_ms=60_000, version=1)
-    await fails_at(redis_server, raw, shelf, call, FIRST, which)
+    await fails_at(redis_server, shelf, call, FIRST, which)
     if await Seen.of(shelf) != before:
         assert await announced(shelf, 0)
     repeated = await run(shelf.redis, call)
@@ -148,7 +147,7 @@ async def test_a_changing_publish_that_dies_at_a_write_is_never_silent_and_heals
     await shelf.publish("old", about=OLD)
     before, since = await Seen.of(shelf), len(await shelf.entries())
     call = shelf.publishing("new", about=NEW, expires_in_ms=60_000)
-    await fails_at(redis_server, raw, shelf, call, CHANGE, which)
+    await fails_at(redis_server, shelf, call, CHANGE, which)
     after = await Seen.of(shelf)
     if after != before:
         assert await announced(shelf, since)
@@ -184,7 +183,7 @@ async def test_a_publish_over_a_tombstone_that_dies_at_a_write_heals(
     await shelf.remove()
     before, since = await Seen.of(shelf), len(await shelf.entries())
     call = shelf.publishing("new", about=NEW, expires_in_ms=60_000)
-    await fails_at(redis_server, raw, shelf, call, FIRST, which)
+    await fails_at(redis_server, shelf, call, FIRST, which)
     if await Seen.of(shelf) != before:
         assert await announced(shelf, since)
     await _is_whole(
@@ -199,17 +198,18 @@ async def test_a_removal_that_dies_at_a_write_is_never_silent_and_heals(
     await shelf.publish("old", about=OLD, expires_in_ms=60_000)
     before, since = await Seen.of(shelf), len(await shelf.entries())
     call = publishing.remove(shelf.keys, shelf.key())
-    await fails_at(redis_server, raw, shelf, call, REMOVE, which)
+    await fails_at(redis_server, shelf, call, REMOVE, which)
     if await Seen.of(shelf) != before:
         assert await announced(shelf, since)
     await shelf.remove()
     assert await Seen.of(shelf) == Seen(None, None, ())
     assert set(raw.hgetall(shelf.keys.resource(shelf.key()))) <= {b"e", b"n", b"m", b"gone"}
-    assert 0 < raw.pttl(shelf.keys.resource(shelf.key()))
+    assert raw.pttl(shelf.keys.resource(shelf.key())) > 0
     assert await announced(shelf, since)
     last = (await shelf.entries())[-1]
-    assert await shelf.stamp() is not None
-    assert (await shelf.stamp() or last).revision == last.revision
+    stamp = await shelf.stamp()
+    assert stamp is not None
+    assert stamp.revision == last.revision
 
 
 @pytest.mark.parametrize("which", TOUCH)
@@ -221,12 +221,13 @@ async def test_a_touch_that_dies_at_a_write_fails_and_heals(
         await shelf.publish("old")
     before = await shelf.stamp()
     call = publishing.touch(shelf.keys, shelf.key())
-    await fails_at(redis_server, raw, shelf, call, TOUCH, which)
+    await fails_at(redis_server, shelf, call, TOUCH, which)
     if which != "token":
         assert await shelf.stamp() == before
     touched = await run(shelf.redis, call)
     assert await shelf.stamp() == touched.stamp != before
-    assert (await shelf.entries())[-1].revision == (touched.stamp and touched.stamp.revision)
+    assert touched.stamp is not None
+    assert (await shelf.entries())[-1].revision == touched.stamp.revision
 
 
 @pytest.mark.parametrize("which", SWEEP)
@@ -238,7 +239,7 @@ async def test_an_expiry_that_dies_at_a_write_is_swept_again(
     raw.hset(shelf.keys.resource(shelf.key()), "exp", "1")
     raw.zadd(shelf.keys.expiry(), {publishing.member(shelf.key()): 1})
     call = publishing.expire(shelf.keys, shelf.key())
-    await fails_at(redis_server, raw, shelf, call, SWEEP, which)
+    await fails_at(redis_server, shelf, call, SWEEP, which)
     assert raw.zcard(shelf.keys.expiry()) == 1, "or nobody would sweep it again"
     await shelf.expire()
     assert raw.zcard(shelf.keys.expiry()) == 0

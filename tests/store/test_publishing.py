@@ -335,7 +335,7 @@ async def test_a_bad_uri_version_key_or_lifetime_is_refused_before_redis_is_aske
         await shelf.touch("no uri")
     with pytest.raises(InvalidUri):
         await shelf.remove("@list")
-    for terms in (
+    refused: list[dict[str, Any]] = [
         {"version": -1},
         {"version": 2**53},
         {"version": True},
@@ -343,7 +343,8 @@ async def test_a_bad_uri_version_key_or_lifetime_is_refused_before_redis_is_aske
         {"idempotency_key": "a\nb"},
         {"expires_in_ms": 0},
         {"expect": "sometimes"},
-    ):
+    ]
+    for terms in refused:
         with pytest.raises(BadRequest):
             await shelf.publish("a", **terms)
     assert await shelf.entries() == []
