@@ -15,6 +15,7 @@ import pytest
 from tests.support.mcp import new_http
 from tests.support.redis_server import RedisServer, clear, leaked
 from tests.support.replica import Fleet
+from workers import Publisher
 
 FLEETS = pytest.StashKey[list[Fleet]]()
 
@@ -42,6 +43,37 @@ def prefix(redis_server: RedisServer) -> Iterator[str]:
         left = leaked(client, name)
         clear(client, name)
     assert left == [], f"keys that nothing will ever remove: {left}"
+
+
+@pytest.fixture(scope="session")
+def shared_fleet(redis_server: RedisServer) -> Iterator[Fleet]:
+    """Give three replicas for all tests of a process that leave a fleet as it was; take `fleet` instead."""
+    name = f"shared{secrets.token_hex(3)}"
+    with Fleet(redis_server.url, name) as fleet:
+        fleet.add(3)
+        yield fleet
+    with redis_server.client() as client:
+        left = leaked(client, name)
+        clear(client, name)
+    assert left == [], f"keys that nothing will ever remove: {left}"
+
+
+@pytest.fixture
+def fleet(shared_fleet: Fleet) -> Iterator[Fleet]:
+    """Give three replicas that other tests use as well, each with a tenant of its own."""
+    shared_fleet.balancer.choose = None
+    shared_fleet.balancer.served.clear()
+    yield shared_fleet
+    for replica in shared_fleet.replicas:
+        if not replica.process.is_running:
+            replica.start()
+
+
+@pytest.fixture
+async def publisher(fleet: Fleet, tenant: str) -> AsyncIterator[Publisher]:
+    """Give a publisher of this test's tenant on the shared fleet."""
+    async with Publisher(fleet.redis_url, tenant=tenant, prefix=fleet.prefix) as publisher:
+        yield publisher
 
 
 @pytest.fixture

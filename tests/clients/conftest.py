@@ -1,10 +1,9 @@
-"""Three replicas behind the balancer for all client tests, and the resources that the clients expect."""
+"""The official clients' commands, and the resources that they expect of a tenant."""
 
 import base64
 import itertools
 import json
 import os
-import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +15,6 @@ import pytest
 
 from tests.clients.control import Control
 from tests.clients.install import MCP1, NODE_MODULES
-from tests.support.redis_server import RedisServer, clear
 from tests.support.replica import Fleet
 from workers import SyncPublisher
 
@@ -44,19 +42,8 @@ def _installed() -> None:
     assert not missing, f"{missing} not installed: run python tests/clients/install.py (make test does)"
 
 
-@pytest.fixture(scope="module")
-def fleet(redis_server: RedisServer) -> Iterator[Fleet]:
-    """Give three replicas that the tests of a module share; each test has its own tenant."""
-    prefix = f"clients{secrets.token_hex(3)}"
-    with Fleet(redis_server.url, prefix) as fleet:
-        fleet.add(3)
-        yield fleet
-    with redis_server.client() as client:
-        clear(client, prefix)
-
-
 @pytest.fixture
-def publisher(fleet: Fleet, tenant: str) -> Iterator[SyncPublisher]:
+def resources(fleet: Fleet, tenant: str) -> Iterator[SyncPublisher]:
     """Give a publisher of this test's tenant, with the resources published that every client reads."""
     with SyncPublisher(fleet.redis_url, tenant=tenant, prefix=fleet.prefix) as publisher:
         publish_fixture(publisher)
@@ -88,7 +75,7 @@ class Run:
 
 
 @pytest.fixture
-def run_client(fleet: Fleet, publisher: SyncPublisher, tenant: str) -> Callable[..., Run]:
+def run_client(fleet: Fleet, resources: SyncPublisher, tenant: str) -> Callable[..., Run]:
     """Give a function that runs a client by name against the fleet and returns what it reported."""
     counter = itertools.count(1)
 
@@ -98,7 +85,7 @@ def run_client(fleet: Fleet, publisher: SyncPublisher, tenant: str) -> Callable[
         )
 
     def relist(_: str) -> None:
-        publisher.publish(f"test://new/{next(counter)}", "new", name="new")
+        resources.publish(f"test://new/{next(counter)}", "new", name="new")
 
     def nothing(_: str) -> None:
         pass

@@ -1,14 +1,16 @@
 """A TCP proxy that can do what networks do: refuse, swallow, delay, reset, cut.
 
 A black hole keeps both connections open and forwards nothing; bytes that were sent into it arrive when it
-ends, as after a broken link. `cut` and `reset` end connections, `refuse` ends new ones. All may be switched
-at any time, from any thread.
+ends, as after a broken link. `cut` and `reset` end connections, `refuse` ends new ones. `hold` keeps back the
+replies to one kind of command only, so that a test decides which answer is late. All may be switched at any
+time, from any thread.
 """
 
 import asyncio
 import contextlib
 import socket
 import struct
+from collections.abc import Awaitable, Callable
 from typing import Self
 
 from tests.support.loop_thread import LoopThread
@@ -38,6 +40,10 @@ class FaultProxy:
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self._up = self._down = _Way()
+        self._marker: bytes | None = None
+        self._held: set[asyncio.Event] = set()
+        self.held = 0
+        """How many connections ever had a reply held back."""
         self._thread.run(self._start())
 
     def __repr__(self) -> str:
@@ -75,6 +81,24 @@ class FaultProxy:
                 way.is_open.clear() if is_closed else way.is_open.set()
 
         self._thread.call(switch)
+
+    def hold(self, marker: bytes) -> None:
+        """Let commands that contain `marker` pass, and hold back all that their connections answer."""
+
+        def switch() -> None:
+            self._marker = marker
+
+        self._thread.call(switch)
+
+    def release(self) -> None:
+        """Let everything come that `hold` held back, and hold no more."""
+        self._thread.call(self._release)
+
+    def _release(self) -> None:
+        self._marker = None
+        for gate in self._held:
+            gate.set()
+        self._held.clear()
 
     def delay(self, seconds: float) -> None:
         """Let each chunk take that long, each way."""
@@ -117,6 +141,7 @@ class FaultProxy:
             self._server = None
 
     def _heal(self) -> None:
+        self._release()
         for way in (self._up, self._down):
             way.is_open.set()
             way.delay = 0.0
@@ -130,22 +155,38 @@ class FaultProxy:
             return
         ends = {to_client, to_server}
         self._open |= ends
+        gate = asyncio.Event()
+        gate.set()
         try:
             await asyncio.gather(
-                self._pump(client, to_server, self._up), self._pump(server, to_client, self._down)
+                self._pump(client, to_server, self._up, lambda data: self._hold(data, gate)),
+                self._pump(server, to_client, self._down, lambda _: gate.wait()),
             )
         finally:
             self._open -= ends
             for end in ends:
                 end.close()
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, way: _Way) -> None:
+    async def _hold(self, data: bytes, gate: asyncio.Event) -> None:
+        if self._marker is not None and self._marker in data:
+            gate.clear()
+            self._held.add(gate)
+            self.held += 1
+
+    async def _pump(
+        self,
+        source: asyncio.StreamReader,
+        sink: asyncio.StreamWriter,
+        way: _Way,
+        pause: Callable[[bytes], Awaitable[object]],
+    ) -> None:
         """Forward one direction until its end; the end itself is forwarded, too (half-close)."""
         with contextlib.suppress(ConnectionError):
             while data := await source.read(CHUNK):
                 if way.delay:
                     await asyncio.sleep(way.delay)
                 await way.is_open.wait()
+                await pause(data)
                 sink.write(data)
                 await sink.drain()
             await way.is_open.wait()

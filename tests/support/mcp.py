@@ -59,6 +59,8 @@ class Stream:
         self.frames: list[Frame] = []
         self.ended: Literal["clean", "cut"] | None = None
         self.failure: AssertionError | None = None
+        self.news = asyncio.Event()
+        """Set whenever something came or the stream ended; whoever waits for it clears it."""
         self._task = asyncio.create_task(self._read())
 
     def __repr__(self) -> str:
@@ -123,6 +125,7 @@ class Stream:
             async for data in self.response.aiter_raw():
                 self.raw += data
                 self.frames += reader.feed(data)
+                self.news.set()
             reader.end()
         except AssertionError as failure:
             self.failure = failure
@@ -131,6 +134,8 @@ class Stream:
             self.ended = "cut"
         else:
             self.ended = "clean"
+        finally:
+            self.news.set()
 
 
 class _Client:

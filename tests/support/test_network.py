@@ -72,6 +72,19 @@ def test_a_black_hole_may_swallow_one_way_only(redis_server: RedisServer) -> Non
         assert client.delete("went-up") == 1
 
 
+def test_only_the_replies_to_one_kind_of_command_may_be_late(redis_server: RedisServer) -> None:
+    with FaultProxy(redis_server.address) as proxy:
+        proxy.hold(b"ECHO")
+        with socket.create_connection(("127.0.0.1", proxy.port), 0.2) as late:
+            late.sendall(b"ECHO late\r\n")
+            with pytest.raises(TimeoutError):
+                late.recv(100)
+            assert ask(proxy) == b"+PONG\r\n"
+            proxy.release()
+            assert late.recv(100) == b"$4\r\nlate\r\n"
+        assert proxy.held == 1
+
+
 def test_a_refusing_proxy_refuses_and_comes_back_on_its_port(redis_server: RedisServer) -> None:
     with FaultProxy(redis_server.address) as proxy:
         port = proxy.port

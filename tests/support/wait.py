@@ -10,6 +10,10 @@ POLL = 0.01
 """Seconds between two looks at a condition."""
 
 
+class StillNot(AssertionError):
+    """What was waited for did not come in time."""
+
+
 def _sentence(what: str | Callable[[], Any], seconds: float) -> str:
     return f"after {seconds:g} s still not: {what if isinstance(what, str) else what()}"
 
@@ -18,7 +22,7 @@ async def until(condition: Callable[[], Any], what: str | Callable[[], Any], sec
     """Return the condition's first true answer; it may be a coroutine function.
 
     Raises:
-        AssertionError: it was still false after `seconds`; `what` (or what it returns then) is the message.
+        StillNot: it was still false after `seconds`; `what` (or what it returns then) is the message.
     """
     end = time.monotonic() + seconds
     while True:
@@ -28,7 +32,7 @@ async def until(condition: Callable[[], Any], what: str | Callable[[], Any], sec
         if answer:
             return answer
         if time.monotonic() > end:
-            raise AssertionError(_sentence(what, seconds))
+            raise StillNot(_sentence(what, seconds))
         await asyncio.sleep(POLL)
 
 
@@ -40,7 +44,7 @@ def until_sync(condition: Callable[[], Any], what: str | Callable[[], Any], seco
         if answer:
             return answer
         if time.monotonic() > end:
-            raise AssertionError(_sentence(what, seconds))
+            raise StillNot(_sentence(what, seconds))
         time.sleep(POLL)
 
 
@@ -53,8 +57,12 @@ async def stays(condition: Callable[[], Any], what: str, seconds: float) -> None
 
 
 async def within(awaitable: Awaitable[Any], what: str, seconds: float = 10.0) -> Any:
-    """Await something under a ceiling, with a message that says what did not come."""
+    """Await something under a ceiling.
+
+    Raises:
+        StillNot: it took longer; the message says what did not come.
+    """
     try:
         return await asyncio.wait_for(awaitable, seconds)
     except TimeoutError:
-        raise AssertionError(_sentence(what, seconds)) from None
+        raise StillNot(_sentence(what, seconds)) from None
