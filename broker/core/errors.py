@@ -4,6 +4,8 @@
     ├── BadRequest              the caller must change the request
     │   ├── InvalidUri
     │   ├── InvalidTenant
+    │   ├── InvalidTemplate     a URI template that cannot be matched without a doubt
+    │   ├── InvalidDeclaration  a resource function that does not fit its URI
     │   ├── InvalidContents     contents or metadata that cannot be published
     │   ├── InvalidCursor       a resources/list cursor that we did not make
     │   └── TooLarge            over a documented limit
@@ -51,12 +53,30 @@ class InvalidUri(BadRequest):
         shown = ascii(uri if len(uri) <= SHOWN else uri[: SHOWN - 3] + "...")
         super().__init__(f"{shown} is not a resource URI: {why}.")
         self.uri = uri
+        self.why = why
 
 
 class InvalidTenant(BadRequest):
     """A string that cannot name a tenant."""
 
     reason = "invalid_tenant"
+
+
+class InvalidTemplate(BadRequest):
+    """A URI template that cannot be matched, or only in two ways."""
+
+    reason = "invalid_template"
+
+    def __init__(self, template: str, why: str) -> None:
+        shown = ascii(template if len(template) <= SHOWN else template[: SHOWN - 3] + "...")
+        super().__init__(f"{shown} is not a URI template that can be served: {why}.")
+        self.template = template
+
+
+class InvalidDeclaration(BadRequest):
+    """A function that cannot be served under its URI: its author must change one of them."""
+
+    reason = "invalid_declaration"
 
 
 class InvalidContents(BadRequest):
