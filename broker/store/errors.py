@@ -65,7 +65,8 @@ def _reply_meaning(error: rx.ResponseError) -> Exception:
             f"A key of ours has another type ({_short(error)}); something else writes to this Redis under "
             "our prefix. Remove that key or choose another BROKER_PREFIX."
         )
-    if word == "NOPERM":
+    # Redis 7.0 says it in its own words when a command inside a script is refused.
+    if word == "NOPERM" or "user executing the script can't" in text:
         return WrongStore(f"The Redis user lacks a permission that we need ({_short(error)}).")
     return WrongStore(f"Redis answered with an error that we do not know ({_short(error)}).")
 
