@@ -80,7 +80,7 @@ def run_client(fleet: Fleet, resources: SyncPublisher, tenant: str) -> Callable[
     counter = itertools.count(1)
 
     def change(_: str) -> None:
-        publisher.publish(
+        resources.publish(
             "test://watched-resource", str(next(counter)), name="watched", mime_type="text/plain"
         )
 
