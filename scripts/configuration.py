@@ -31,7 +31,7 @@ FIRST = frozenset(
 
 HEAD = """# Configuration
 
-Made from `broker/settings.py` by `make docs`; edit there. Every setting is a variable of the environment, and
+Made from `broker/settings/` by `make docs`; edit there. Every setting is a variable of the environment, and
 a flag of `broker serve` that overrules it: `BROKER_HTTP__RETRY_MS` is `--http-retry-ms`. Lists are written
 with commas. A value that will not do ends the broker with a sentence that names it.
 
@@ -73,7 +73,7 @@ def main() -> int:
     stale = [path for path, text in pages().items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if is_check:
-            print(f"{path.name} is not what broker/settings.py says: run make docs.", file=sys.stderr)  # noqa: T201 # a script
+            print(f"{path.name} is not what broker/settings/ says: run make docs.", file=sys.stderr)  # noqa: T201 # a script
         else:
             path.write_text(pages()[path])
     return 1 if is_check and stale else 0

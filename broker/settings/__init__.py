@@ -26,9 +26,22 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
-from broker.core.errors import InvalidTenant, Misconfigured
-from broker.core.identity import check_tenant
+from broker.core.errors import Misconfigured
+from broker.settings.group import (
+    AuthSettings,
+    Group,
+    HttpSettings,
+    ListenSettings,
+    ListSettings,
+    LogSettings,
+    RedisSettings,
+    SessionSettings,
+    StreamSettings,
+    setting,
+)
 from broker.store.keys import Keys
+
+__all__ = ["AuthSettings", "Settings", "is_loopback", "load", "shown_default", "unit", "unknown", "variables"]
 
 PREFIX = "BROKER_"
 NESTED = "__"
@@ -39,201 +52,12 @@ _FOR_PUBLISHERS = {"BROKER_TENANT"}
 """Read by workers/settings.py only."""
 
 STATE_NAME = "mcp-resource-broker"
-MINUTE = 60
-HOUR = 3600
-MB = 1_000_000
-
-
-def _split(value: Any) -> Any:
-    """Read a list from the environment: JSON, or values parted by commas."""
-    if not isinstance(value, str):
-        return value
-    if value.lstrip().startswith("["):
-        return json.loads(value)
-    return [part.strip() for part in value.split(",") if part.strip()]
-
-
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-
-
-def _setting(default: Any, unit: str, sentence: str, **rest: Any) -> Any:
-    """Declare a setting: its default, its unit ("" for none) and its sentence."""
-    extra = {"unit": unit, "shown": rest.pop("shown", None)}
-    if callable(default):
-        return Field(default_factory=default, description=sentence, json_schema_extra=extra, **rest)
-    return Field(default=default, description=sentence, json_schema_extra=extra, **rest)
 
 
 def _state_dir() -> Path:
     """Return the user's state directory for us (XDG base directory specification)."""
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / STATE_NAME
-
-
-class _Group(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class AuthSettings(_Group):
-    """Who may call, and for which tenant."""
-
-    mode: Literal["open"] = _setting(
-        "open",
-        "",
-        "How callers are authenticated; open is for development: nobody is, and anybody may do anything.",
-    )
-    accept_open: bool = _setting(
-        default=False,
-        unit="",
-        sentence="Serve in open mode on an address that other machines can reach, knowing what that means.",
-    )
-    tenant: str = _setting("default", "", "The tenant of a caller in open mode that names none.")
-    header: str = _setting(
-        "broker-tenant",
-        "",
-        "The request header by which a caller in open mode chooses its tenant; empty for none.",
-    )
-
-    @field_validator("tenant")
-    @classmethod
-    def _tenant(cls, value: str) -> str:
-        try:
-            return check_tenant(value)
-        except InvalidTenant as error:
-            raise ValueError(str(error)) from None
-
-    @field_validator("header")
-    @classmethod
-    def _header(cls, value: str) -> str:
-        if not all(c.isascii() and (c.isalnum() or c in "-_") for c in value):
-            raise ValueError("a header name has letters, digits, - and _ only")
-        return value.lower()
-
-
-class HttpSettings(_Group):
-    """The public HTTP side."""
-
-    allowed_hosts: Names = _setting(
-        (),
-        "",
-        "Names that a request's Host may have; without a port any port will do, * allows all.",
-        shown="the loopback names",
-    )
-    allowed_origins: Names = _setting(
-        (),
-        "",
-        "Web origins whose pages may call, as browsers send them (https://app.example.org); * allows all.",
-        shown="the loopback's, on any port",
-    )
-    max_header_bytes: int = _setting(
-        32_768, "bytes", "The largest request head that is read.", ge=1024, le=MB
-    )
-    max_body_bytes: int = _setting(
-        1 * MB, "bytes", "The largest JSON-RPC request that is read.", ge=1024, le=1000 * MB
-    )
-    max_content_bytes: int = _setting(
-        10 * MB, "bytes", "The largest contents of one resource, as published over HTTP.", ge=1, le=500 * MB
-    )
-    keepalive_seconds: float = _setting(
-        15.0,
-        "seconds",
-        "How often an idle stream gets a comment line, so that nothing between cuts it.",
-        gt=0,
-    )
-    retry_ms: int = _setting(
-        1000,
-        "ms",
-        "How long a client is asked to wait before it opens an ended stream again.",
-        ge=0,
-        le=600_000,
-    )
-    head_seconds: float = _setting(
-        20.0, "seconds", "How long a request's head may take to come; then the connection is closed.", gt=0
-    )
-    idle_seconds: int = _setting(
-        75,
-        "seconds",
-        "How long a connection without a request stays open; more than the proxy's in front.",
-        ge=1,
-    )
-    backlog: int = _setting(2048, "connections", "How many connections may wait to be accepted.", ge=1)
-
-
-class SessionSettings(_Group):
-    """Sessions of the handshake era (up to 2025-11-25)."""
-
-    idle_seconds: int = _setting(
-        HOUR, "seconds", "A session without a request or stream for this long has ended.", ge=10
-    )
-    max_uris: int = _setting(1000, "URIs", "How many resources one session may watch.", ge=1)
-    refusal_wait_ms: int = _setting(
-        400,
-        "ms",
-        "How long a request waits for Redis to say whether its session lives, before it is refused.",
-        ge=0,
-    )
-
-
-class ListenSettings(_Group):
-    """Listen streams of the modern era (2026-07-28)."""
-
-    max_uris: int = _setting(1000, "URIs", "How many resources one listen request may name.", ge=1)
-
-
-class ListSettings(_Group):
-    """What the list requests answer."""
-
-    page_size: int = _setting(
-        100, "resources", "The most resources on one page of resources/list.", ge=1, le=1000
-    )
-    empty_tools_and_prompts: bool = _setting(
-        default=True,
-        unit="",
-        sentence="Answer tools/list and prompts/list with empty lists, since some frameworks fail without.",
-    )
-
-
-class StreamSettings(_Group):
-    """Every open response stream, of both eras."""
-
-    write_deadline_seconds: float = _setting(
-        30.0,
-        "seconds",
-        "A client that takes no byte for this long is a slow consumer, and its stream is cut.",
-        gt=0,
-    )
-    max_age_seconds: float = _setting(
-        12 * HOUR,
-        "seconds",
-        "A stream ends cleanly after 0.8 to 1.0 times this; 0 lets it live for ever.",
-        ge=0,
-    )
-
-
-class RedisSettings(_Group):
-    """The connections to Redis."""
-
-    pool_size: int = _setting(
-        20, "connections", "The most command connections of one replica.", ge=1, le=10_000
-    )
-    connect_timeout_seconds: float = _setting(
-        1.0, "seconds", "How long connecting may take.", gt=0, le=MINUTE
-    )
-    timeout_seconds: float = _setting(2.0, "seconds", "How long one command may take.", gt=0, le=MINUTE)
-
-
-class LogSettings(_Group):
-    """The log in Redis that every replica follows, and what we write to standard error."""
-
-    length: int = _setting(
-        100_000, "entries", "How many changes a log keeps: 30 s of the permitted rate at least.", ge=20_000
-    )
-    level: Literal["debug", "info", "warning", "error"] = _setting(
-        "info", "", "The least important event that is written to standard error."
-    )
-    format: Literal["text", "json"] = _setting(
-        "text", "", "How an event is written: text for people, or json, one object a line."
-    )
 
 
 class Settings(BaseSettings):
@@ -248,49 +72,47 @@ class Settings(BaseSettings):
         populate_by_name=True,
     )
 
-    redis_url: str | None = _setting(
+    redis_url: str | None = setting(
         None,
         "",
         "redis://, rediss:// or unix:// URL of the Redis that all replicas share; unset starts our own.",
     )
-    prefix: str = _setting("mrb", "", "What every Redis key begins with; one prefix is one installation.")
-    host: str = _setting(
-        "127.0.0.1", "", "The address that the broker listens on; 0.0.0.0 is every IPv4 one."
-    )
-    port: int = _setting(8000, "", "The port of MCP and publishing; 0 takes any free one.", ge=0, le=65535)
-    internal_host: str = _setting(
+    prefix: str = setting("mrb", "", "What every Redis key begins with; one prefix is one installation.")
+    host: str = setting("127.0.0.1", "", "The address that the broker listens on; 0.0.0.0 is every IPv4 one.")
+    port: int = setting(8000, "", "The port of MCP and publishing; 0 takes any free one.", ge=0, le=65535)
+    internal_host: str = setting(
         "127.0.0.1", "", "The address of health and metrics; 0.0.0.0 in a container."
     )
-    internal_port: int = _setting(
+    internal_port: int = setting(
         8001, "", "The port of health and metrics; 0 takes any free one.", ge=0, le=65535
     )
-    state_dir: Path = _setting(
+    state_dir: Path = setting(
         _state_dir,
         "",
         "Where the embedded Redis keeps its data.",
         shown=f"$XDG_STATE_HOME/{STATE_NAME} or ~/.local/state/{STATE_NAME}",
     )
-    ephemeral: bool = _setting(
+    ephemeral: bool = setting(
         default=False,
         unit="",
         sentence="Give the embedded Redis a directory of its own, shared with nobody and deleted at the end.",
     )
-    redis_server_bin: str | None = _setting(
+    redis_server_bin: str | None = setting(
         None,
         "",
         "The Redis or Valkey server that is started as the embedded Redis; unset looks for one.",
         validation_alias=AliasChoices(BINARY_VARIABLE),
     )
-    ready_file: Path | None = _setting(
+    ready_file: Path | None = setting(
         None, "", "A file that gets one line of JSON, with the ports and the pid, once the broker serves."
     )
-    drain_seconds: float = _setting(
+    drain_seconds: float = setting(
         20.0,
         "seconds",
         "How long a leaving replica may take to end its streams; below the grace period.",
         ge=0,
     )
-    linger_seconds: float = _setting(
+    linger_seconds: float = setting(
         3.0, "seconds", "How long a leaving replica goes on serving at least, so that balancers notice.", ge=0
     )
     auth: AuthSettings = AuthSettings()
@@ -392,7 +214,7 @@ def _variable_at(path: tuple[str, ...]) -> str:
         return BINARY_VARIABLE
     # What follows a group's field is a position in a list.
     depth = (
-        2 if path and isinstance(getattr(Settings.model_fields.get(path[0]), "default", None), _Group) else 1
+        2 if path and isinstance(getattr(Settings.model_fields.get(path[0]), "default", None), Group) else 1
     )
     return PREFIX + NESTED.join(path[:depth]).upper()
 
@@ -400,7 +222,7 @@ def _variable_at(path: tuple[str, ...]) -> str:
 def variables() -> Iterator[tuple[str, tuple[str, ...], FieldInfo]]:
     """Yield every setting: its variable, its position in the model, and its field."""
     for name, field in Settings.model_fields.items():
-        if isinstance(field.default, _Group):
+        if isinstance(field.default, Group):
             group = cast("type[BaseModel]", type(field.default))
             for inner, inner_field in group.model_fields.items():
                 yield f"{PREFIX}{name}{NESTED}{inner}".upper(), (name, inner), inner_field
@@ -443,7 +265,7 @@ def unknown() -> list[str]:
     groups = {
         f"{PREFIX}{name}".upper()
         for name, field in Settings.model_fields.items()
-        if isinstance(field.default, _Group)
+        if isinstance(field.default, Group)
     }
     return [
         f"{name} is not a setting{_suggest(name)}."
