@@ -7,24 +7,15 @@ them. A field `x` of the group `g` is the variable `BROKER_G__X` and the flag `-
 
 import difflib
 import ipaddress
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Any, Self, cast
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-)
+from pydantic import AliasChoices, BaseModel, ValidationError, field_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from broker.core.errors import Misconfigured
 from broker.settings.group import (
