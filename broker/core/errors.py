@@ -17,7 +17,10 @@
     ├── LimitReached            a quota or limit; later or smaller may work
     ├── Unavailable             retry: nothing is wrong with the request
     │   ├── StoreUnavailable    Redis is unreachable, loading, full or read-only
-    │   └── Draining            this replica is leaving; another one answers
+    │   ├── Draining            this replica is leaving; another one answers
+    │   ├── WorkerUnavailable   no worker that could answer is alive
+    │   └── WorkerLate          a worker did not answer in time
+    ├── WorkerFailed            a worker's function failed; its log says why
     └── Misconfigured           an operator must act
         └── WrongStore          another schema, shard count or server
 
@@ -157,6 +160,33 @@ class Draining(Unavailable):
     """This replica is leaving; another one answers."""
 
     reason = "draining"
+
+
+class WorkerUnavailable(Unavailable):
+    """No worker that could answer is alive."""
+
+    reason = "worker_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__("No worker that answers for this resource is running now; try again shortly.")
+
+
+class WorkerLate(Unavailable):
+    """A worker did not answer in time."""
+
+    reason = "worker_late"
+
+
+class WorkerFailed(BrokerError):
+    """A worker's function failed; the operator finds its traceback by the id."""
+
+    reason = "worker_failed"
+
+    def __init__(self, call: str) -> None:
+        super().__init__(
+            f"Internal error: the function behind this resource failed; its log says why ({call})."
+        )
+        self.call = call
 
 
 class Misconfigured(BrokerError):

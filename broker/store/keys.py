@@ -106,7 +106,7 @@ class Keys:
     # -- workers (store/registry.py, calls.py, demand.py, feed.py) ------------------------------------------
 
     def templates(self, tenant: TenantId) -> str:
-        """Hash of the tenant's templates, and of fixed URIs that want demand: text → group and declaration."""
+        """Hash of templates, and of fixed URIs that want demand: text → group and declaration."""
         return self._tenant("templates", tenant)
 
     def declared(self, tenant: TenantId, group: str) -> str:
@@ -120,6 +120,10 @@ class Keys:
     def workers(self, tenant: TenantId, group: str) -> str:
         """Sorted set of a group's worker processes by their last heartbeat, in ms of the server's clock."""
         return f"{self._tenant('workers', tenant)}:{group}"
+
+    def leaving(self, tenant: TenantId, group: str) -> str:
+        """Sorted set of the processes that take no more calls and still finish some."""
+        return f"{self._tenant('leaving', tenant)}:{group}"
 
     def calls(self, tenant: TenantId, group: str) -> str:
         """Stream with a consumer group: calls that a worker of the group must answer."""

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 SWEPT_AT_ONCE = 100
 """How many resources one call of `due` returns at most."""
 
-_STORED = ("dig", "exp", "sc", "meta", "body", "e", "n", "m", "ttl", "cs", "ver")
+_STORED = ("dig", "exp", "sc", "meta", "body", "e", "n", "m", "ttl", "cs", "ver", "grp", "opt")
 _LISTED = ("dig", "exp", "sc", "meta")
+
+PERSONAL = b"p"
+"""In `opt`: what a worker answers depends on who asks (registry.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,28 @@ class Stored:
     expires_ms: int | None
     """By Redis' clock, Unix time."""
     version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """What a worker group answers when it is read: a fixed URI (registry.py) or a template's instance."""
+
+    group: str
+    declared: str
+    """The URI or template, as the worker declared it."""
+    is_personal: bool
+    ttl_ms: int | None
+    cache_scope: str | None
+    scopes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What stands under a URI: contents, a callback, or neither; and when it last changed."""
+
+    stamp: Stamp
+    stored: Stored | None = None
+    callback: Callback | None = None
 
 
 class Listed(NamedTuple):
@@ -63,6 +88,18 @@ async def read(redis: "Redis", keys: Keys, key: ResourceKey) -> Stored | None:
         values = await cast("Any", redis).hmget(keys.resource(key), _STORED)
         now = await cast("Any", redis).time() if _is_past(values) else None
     return _stored(values, now)
+
+
+async def look(redis: "Redis", keys: Keys, key: ResourceKey) -> Found:
+    """Return what a read of `key` is answered with. What is only touched has a revision and nothing else.
+
+    Raises:
+        StoreUnavailable, WrongStore: as scripts.run.
+    """
+    with translated():
+        values = await cast("Any", redis).hmget(keys.resource(key), _STORED)
+        now = await cast("Any", redis).time() if _is_past(values) else None
+    return Found(_stamp(values), _stored(values, now), _callback(key.uri, values))
 
 
 def read_sync(redis: "SyncRedis", keys: Keys, key: ResourceKey) -> Stored | None:
@@ -166,19 +203,38 @@ def _integer(value: bytes | None) -> int | None:
 
 
 def _stored(values: Sequence[bytes | None], now: tuple[int, int] | None) -> Stored | None:
-    if not _is_there(values, now):
+    _, expires, scopes, meta, body, _, _, _, ttl, cache_scope, version, _, _ = values
+    if not body or not _is_there(values, now):
         return None
-    _, expires, scopes, meta, body, epoch, n, mark, ttl, cache_scope, version = values
     return Stored(
-        contents=body or b"",
+        contents=body,
         meta=meta or b"",
-        stamp=Stamp((epoch or b"").decode(), int(n or 0), (mark or b"").decode()),
+        stamp=_stamp(values),
         ttl_ms=_integer(ttl),
         cache_scope=cache_scope.decode() if cache_scope else None,
         scopes=_scopes(scopes),
         expires_ms=_integer(expires),
         version=_integer(version),
     )
+
+
+def _callback(uri: str, values: Sequence[bytes | None]) -> Callback | None:
+    digest, _, scopes, _, body, _, _, _, ttl, cache_scope, _, group, options = values
+    if not digest or body or not group:
+        return None
+    return Callback(
+        group=group.decode(),
+        declared=uri,
+        is_personal=PERSONAL in (options or b""),
+        ttl_ms=_integer(ttl),
+        cache_scope=cache_scope.decode() if cache_scope else None,
+        scopes=_scopes(scopes),
+    )
+
+
+def _stamp(values: Sequence[bytes | None]) -> Stamp:
+    epoch, n, mark = values[5:8]
+    return Stamp((epoch or b"").decode(), int(n or 0), (mark or b"").decode())
 
 
 def _listed(

@@ -1,0 +1,41 @@
+-- register_template.lua: one template (or fixed URI that wants demand) that a worker group answers, announced
+-- and stored.
+--
+-- KEYS[1] log, KEYS[2] head, KEYS[3] templates, KEYS[4] the tenant's list, KEYS[5] the tenant's templates as a
+-- list, KEYS[6] what the group declared, KEYS[7] workers of the group that is assumed to have it.
+-- ARGV[1] schema, ARGV[2] mark, ARGV[3] epoch, ARGV[4] tenant, ARGV[5] template, ARGV[6] group, ARGV[7] the
+-- assumed group or '', ARGV[8] lapse of a worker in ms, ARGV[9] declaration.
+-- Returns {status, group} as register.lua. The value is the group, a line feed, and the declaration.
+
+--@include append
+--@include alive
+--@include relist
+
+local h, refusal = read_head()
+if not h then
+  return refusal
+end
+local before = redis.call('HGET', KEYS[3], ARGV[5])
+local owner = before and string.match(before, '^[^\n]*') or ''
+local value = ARGV[6] .. '\n' .. ARGV[9]
+redis.call('SISMEMBER', KEYS[6], 't' .. ARGV[5])
+check_lists()
+if before and owner ~= ARGV[6] then
+  if owner ~= ARGV[7] then
+    return {'owned', owner}
+  end
+  if live(KEYS[7], ARGV[8]) > 0 then
+    return {'conflict', owner}
+  end
+end
+redis.call('SADD', KEYS[6], 't' .. ARGV[5])
+if before == value then
+  return {'unchanged', owner}
+end
+-- The announcement first: a reader that asks before the template is there finds another revision later.
+local n, problem = relist(h)
+if not n then
+  return problem
+end
+redis.call('HSET', KEYS[3], ARGV[5], value)
+return {'registered', ARGV[6]}

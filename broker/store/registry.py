@@ -1,0 +1,282 @@
+"""What worker groups answer, in Redis: fixed URIs as resources without contents, and a tenant's templates.
+
+Decided calls as in publishing.py. Rules:
+
+1. What a live group has registered, no other group gets: the second hears Conflict. Of a group without a live
+   worker anybody may take it.
+2. Published contents under the same URI win, always; the registration waits until they are removed.
+3. Each registration is one script and announced by one entry. It is also noted in the set of what its group
+   declared, so that the sweep finds what is left of a group that died.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, cast
+from urllib.parse import quote, unquote
+
+from broker.core.declaration import Declaration
+from broker.core.errors import Conflict, Misconfigured
+from broker.core.identity import LIST, TEMPLATES, ResourceKey, TenantId
+from broker.core.publication import fingerprint
+from broker.store.client import Client
+from broker.store.errors import translated
+from broker.store.keys import Keys
+from broker.store.publishing import TOMBSTONE_MS, member
+from broker.store.resources import PERSONAL
+from broker.store.scripts import Call, Value, fresh, run, script
+
+LAPSE_MS = 3000
+"""A worker process whose heartbeat is older is gone."""
+
+STREAM_MS = 10 * 60 * 1000
+"""How long a group's streams outlive its last heartbeat and call."""
+
+CONSUMERS = "workers"
+"""The consumer group on each call stream."""
+
+MAX_GROUP = 64
+"""Characters of a worker group's name."""
+
+
+Status = Literal["registered", "unchanged", "published", "owned", "conflict"]
+
+
+class Registration(NamedTuple):
+    """What became of a registration, and which group has the URI."""
+
+    status: Status
+    group: str
+
+
+class WorkerBeat(NamedTuple):
+    """What a worker's heartbeat brought."""
+
+    live: int
+    """Worker processes of the group, this one included."""
+    declared: int
+    """How much the group has registered."""
+    server_ms: int
+    epoch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A template of a tenant, and the worker group that answers it."""
+
+    group: str
+    declaration: Declaration
+
+
+def check_group(name: str) -> str:
+    """Return `name` if a worker group can have it.
+
+    Raises:
+        Misconfigured: empty, too long, or with control characters.
+    """
+    if not 0 < len(name) <= MAX_GROUP or not name.isprintable():
+        raise Misconfigured(
+            f"A worker's name has 1 to {MAX_GROUP} printable characters; {name[:MAX_GROUP]!a} has not."
+        )
+    return name
+
+
+def register(
+    keys: Keys, tenant: TenantId, group: str, declaration: Declaration, assumed: str = ""
+) -> Call[Registration]:
+    """Decide to register a fixed URI. `assumed` is the group that an earlier answer said has it."""
+    key = ResourceKey(tenant, declaration.uri)
+    scopes = " ".join(sorted(declaration.scopes))
+    options = PERSONAL if declaration.is_personal else b""
+    args: list[Value] = [
+        *fresh(), tenant, declaration.uri, group, assumed, LAPSE_MS,
+        _digest(group, declaration, scopes, options), declaration.meta, scopes, _text(declaration.ttl_ms),
+        declaration.cache_scope or "", options,
+    ]  # fmt: skip
+    names = [
+        *_log(keys, tenant),
+        keys.resource(key),
+        keys.resource(ResourceKey(tenant, LIST)),
+        keys.order(tenant),
+        keys.declared(tenant, group),
+        keys.workers(tenant, assumed or group),
+    ]
+    return Call(script("register"), names, args, _registration)
+
+
+def register_template(
+    keys: Keys, tenant: TenantId, group: str, declaration: Declaration, assumed: str = ""
+) -> Call[Registration]:
+    """Decide to register a template, or the wish for demand of a fixed URI."""
+    args: list[Value] = [
+        *fresh(), tenant, declaration.uri, group, assumed, LAPSE_MS, declaration.encode(),
+    ]  # fmt: skip
+    names = [
+        *_template(keys, tenant),
+        keys.declared(tenant, group),
+        keys.workers(tenant, assumed or group),
+    ]
+    return Call(script("register_template"), names, args, _registration)
+
+
+def unregister(keys: Keys, tenant: TenantId, group: str, uri: str, *, is_swept: bool = False) -> Call[int]:
+    """Decide to remove a fixed URI of a group; `is_swept`: only if the group has no live worker."""
+    key = ResourceKey(tenant, uri)
+    args: list[Value] = [
+        *fresh(), tenant, uri, member(key), TOMBSTONE_MS, group, LAPSE_MS if is_swept else "",
+    ]  # fmt: skip
+    names = [
+        *_log(keys, tenant),
+        keys.resource(key),
+        keys.resource(ResourceKey(tenant, LIST)),
+        keys.order(tenant),
+        keys.expiry(keys.log_number(tenant)),
+        keys.declared(tenant, group),
+        keys.workers(tenant, group),
+    ]
+    return Call(script("unregister"), names, args, int)
+
+
+def unregister_template(
+    keys: Keys, tenant: TenantId, group: str, template: str, *, is_swept: bool = False
+) -> Call[int]:
+    """Decide to remove a template of a group; `is_swept`: only if the group has no live worker."""
+    args: list[Value] = [*fresh(), tenant, template, group, LAPSE_MS if is_swept else ""]
+    names = [*_template(keys, tenant), keys.declared(tenant, group), keys.workers(tenant, group)]
+    return Call(script("unregister_template"), names, args, int)
+
+
+def beat(keys: Keys, tenant: TenantId, group: str, worker: str) -> Call[WorkerBeat]:
+    """Decide to say that `worker` lives; makes the group's consumer group where it is missing."""
+    number = keys.log_number(tenant)
+    names = [
+        keys.workers(tenant, group),
+        keys.groups(number),
+        keys.calls(tenant, group),
+        keys.notes(tenant, group),
+        keys.declared(tenant, group),
+        keys.head(number),
+    ]
+    args: list[Value] = [worker, _member(tenant, group), LAPSE_MS, CONSUMERS, STREAM_MS]
+    return Call(script("worker_beat"), names, args, _beat)
+
+
+def leave(keys: Keys, tenant: TenantId, group: str, worker: str, *, is_done: bool = False) -> Call[int]:
+    """Decide to be given no more calls; the answer is how many workers the group has besides.
+
+    Until it is said again with `is_done`, and once a second, those who wait for this worker's answers hear
+    that it is still at work.
+    """
+    names = [keys.workers(tenant, group), keys.leaving(tenant, group)]
+    return Call(script("worker_leave"), names, [worker, LAPSE_MS, int(is_done)], int)
+
+
+async def live(redis: Client, keys: Keys, groups: list[tuple[TenantId, str]]) -> list[int]:
+    """Return how many workers of each of these groups are at work. Of one shard only, on a cluster.
+
+    Raises:
+        StoreUnavailable, WrongStore: as scripts.run.
+    """
+    names = [name for group in groups for name in (keys.workers(*group), keys.leaving(*group))]
+    call: Call[list[int]] = Call(script("live_workers"), names, (LAPSE_MS,), list)
+    return await run(redis, call)
+
+
+async def templates(redis: Client, keys: Keys, tenant: TenantId) -> list[Declared]:
+    """Return the tenant's templates, and the fixed URIs that want demand, in no order.
+
+    Raises:
+        StoreUnavailable, WrongStore: as scripts.run.
+    """
+    with translated():
+        found = await cast("Any", redis).hgetall(keys.templates(tenant))
+    declared: list[Declared] = []
+    for value in found.values():
+        group, _, encoded = value.partition(b"\n")
+        declared.append(Declared(group.decode(), Declaration.decode(encoded)))
+    return declared
+
+
+async def lapsed_groups(redis: Client, keys: Keys, number: int, after_ms: int) -> list[tuple[TenantId, str]]:
+    """Return the groups of a log whose last heartbeat is more than `after_ms` ago by Redis' clock.
+
+    Raises:
+        StoreUnavailable, WrongStore: as scripts.run.
+    """
+    with translated():
+        seconds, micros = await cast("Any", redis).time()
+        until = seconds * 1000 + micros // 1000 - after_ms
+        found = await cast("Any", redis).zrangebyscore(keys.groups(number), "-inf", until, start=0, num=20)
+    return [_group(each) for each in found]
+
+
+async def forget_group(redis: Client, keys: Keys, tenant: TenantId, group: str) -> None:
+    """Forget a group of which nothing is left; should it live again, its heartbeat says so.
+
+    Raises:
+        StoreUnavailable, WrongStore: as scripts.run.
+    """
+    with translated():
+        await cast("Any", redis).zrem(keys.groups(keys.log_number(tenant)), _member(tenant, group))
+
+
+async def declared(redis: Client, keys: Keys, tenant: TenantId, group: str) -> list[tuple[bool, str]]:
+    """Return what a group has registered: whether it is a template, and its text.
+
+    Raises:
+        StoreUnavailable, WrongStore: as scripts.run.
+    """
+    with translated():
+        found = await cast("Any", redis).smembers(keys.declared(tenant, group))
+    return [(each.startswith(b"t"), each[1:].decode()) for each in found]
+
+
+def conflict(group: str, tenant: TenantId, declaration: Declaration, owner: str) -> Conflict:
+    """Return what the second worker that declares a URI is told."""
+    return Conflict(
+        f"The worker {group!a} declares {declaration.uri!a} for the tenant {tenant!a}, but the worker "
+        f"{owner!a} answers it already and is alive. Declare another URI, give both workers the same name if "
+        "they are the same program, or stop the other one."
+    )
+
+
+def _digest(group: str, declaration: Declaration, scopes: str, options: bytes) -> str:
+    """As `Publication.digest`: what the list shows, the rest, and which optional fields there are."""
+    listed = fingerprint(declaration.meta, scopes)[:24]
+    rest = fingerprint("callback", group, str(declaration.ttl_ms), str(declaration.cache_scope), options)
+    flags = ("s" if scopes else "") + ("t" if declaration.ttl_ms is not None else "")
+    return listed + rest + flags + ("p" if declaration.cache_scope else "")
+
+
+def _log(keys: Keys, tenant: TenantId) -> tuple[str, str]:
+    number = keys.log_number(tenant)
+    return keys.log(number), keys.head(number)
+
+
+def _template(keys: Keys, tenant: TenantId) -> list[str]:
+    """Return KEYS[1] to KEYS[5] of the scripts for templates."""
+    return [
+        *_log(keys, tenant),
+        keys.templates(tenant),
+        keys.resource(ResourceKey(tenant, LIST)),
+        keys.resource(ResourceKey(tenant, TEMPLATES)),
+    ]
+
+
+def _text(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _member(tenant: TenantId, group: str) -> str:
+    return f"{quote(tenant, safe='')}:{group}"
+
+
+def _group(named: bytes) -> tuple[TenantId, str]:
+    tenant, _, group = named.decode().partition(":")
+    return TenantId(unquote(tenant)), group
+
+
+def _registration(reply: list[bytes]) -> Registration:
+    return Registration(cast("Status", reply[0].decode()), reply[1].decode())
+
+
+def _beat(reply: list[Any]) -> WorkerBeat:
+    return WorkerBeat(int(reply[0]), int(reply[1]), int(reply[2]), reply[3].decode())
