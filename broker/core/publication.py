@@ -140,18 +140,8 @@ def describe(
     if unknown:
         raise InvalidContents(f"A resource is not described by {', '.join(sorted(unknown))}.")
     mime_type = _line("mime_type", about.get("mime_type"))
-    entries, is_ours = _entries(contents, max_content_bytes)
-    if mime_type is None and is_ours:
-        mime_type = JSON_TYPE
-    body = encode_json([_entry(entry, key.uri, mime_type) for entry in entries])
-    if len(body) > max_content_bytes:
-        raise _too_large(len(body), max_content_bytes)
-    meta = encode_json(_meta(key.uri, mime_type, about))
-    if len(meta) > MAX_META_BYTES:
-        raise TooLarge(
-            f"The description of {key.uri!a} takes {len(meta)} bytes; at most {MAX_META_BYTES} are allowed "
-            "(name, title, description, annotations and icons together)."
-        )
+    body, mime_type = encode_contents(key.uri, contents, mime_type, max_content_bytes)
+    meta = encode_meta(key.uri, mime_type, about)
     scopes = check_scopes(about.get("scopes") or ())
     ttl_ms = _integer("ttl_ms", about.get("ttl_ms"))
     cache_scope = about.get("cache_scope")
@@ -161,6 +151,43 @@ def describe(
     rest = fingerprint(body, str(ttl_ms), str(cache_scope))
     declared = ("s" if scopes else "") + ("t" if ttl_ms is not None else "") + ("p" if cache_scope else "")
     return Publication(key, meta, body, scopes, ttl_ms, cache_scope, listed + rest + declared)
+
+
+def encode_contents(
+    uri: str, contents: Any, mime_type: str | None, max_content_bytes: int = MAX_CONTENT_BYTES
+) -> tuple[bytes, str | None]:
+    """Return what a read of `uri` shows, as JSON, and the mime type: the given one, or rule 1's default.
+
+    Raises:
+        InvalidUri, InvalidContents, TooLarge: as `describe`.
+    """
+    entries, is_ours = _entries(contents, max_content_bytes)
+    if mime_type is None and is_ours:
+        mime_type = JSON_TYPE
+    body = encode_json([_entry(entry, uri, mime_type) for entry in entries])
+    if len(body) > max_content_bytes:
+        raise _too_large(len(body), max_content_bytes)
+    return body, mime_type
+
+
+def encode_meta(
+    uri: str, mime_type: str | None, about: Mapping[str, Any], *, is_template: bool = False
+) -> bytes:
+    """Return what a list shows of `uri`, as JSON; `about` holds the rest of a `Description`.
+
+    Raises:
+        InvalidContents, TooLarge: as `describe`.
+    """
+    shown = _meta(uri, _line("mime_type", mime_type), about)
+    if is_template:
+        shown = {"uriTemplate": shown.pop("uri"), **shown}
+    meta = encode_json(shown)
+    if len(meta) > MAX_META_BYTES:
+        raise TooLarge(
+            f"The description of {uri!a} takes {len(meta)} bytes; at most {MAX_META_BYTES} are allowed "
+            "(name, title, description, annotations and icons together)."
+        )
+    return meta
 
 
 def fingerprint(*parts: str | bytes) -> str:
@@ -287,7 +314,7 @@ def default_name(uri: str) -> str:
     return last if slash and last else uri
 
 
-def _meta(uri: str, mime_type: str | None, about: dict[str, Any]) -> dict[str, Any]:
+def _meta(uri: str, mime_type: str | None, about: Mapping[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {"uri": uri, "name": _text("name", about.get("name")) or default_name(uri)}
     if about.get("name") == "":
         raise InvalidContents("A resource's name is not empty; leave it out and its URI gives one.")
@@ -349,9 +376,10 @@ def _annotations(value: Any) -> dict[str, Any]:
     given = _object("annotations", value, ("audience", "priority", "lastModified"))
     audience = given.get("audience")
     if audience is not None:
-        if isinstance(audience, str) or not set(audience) <= {"user", "assistant"}:
+        if not isinstance(audience, list | tuple) or any(
+            role not in ("user", "assistant") for role in cast("list[Any]", audience)
+        ):
             raise InvalidContents('annotations.audience is a list of "user" and "assistant".')
-        given["audience"] = list(audience)
     priority = given.get("priority")
     if priority is not None and (
         isinstance(priority, bool)
