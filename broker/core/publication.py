@@ -375,11 +375,11 @@ def _annotations(value: Any) -> dict[str, Any]:
     """Check what the specification's Annotations say (2026-07-28, schema)."""
     given = _object("annotations", value, ("audience", "priority", "lastModified"))
     audience = given.get("audience")
-    if audience is not None:
-        if not isinstance(audience, list | tuple) or any(
-            role not in ("user", "assistant") for role in cast("list[Any]", audience)
-        ):
-            raise InvalidContents('annotations.audience is a list of "user" and "assistant".')
+    if audience is not None and (
+        not isinstance(audience, list | tuple)
+        or any(role not in ("user", "assistant") for role in cast("list[Any]", audience))
+    ):
+        raise InvalidContents('annotations.audience is a list of "user" and "assistant".')
     priority = given.get("priority")
     if priority is not None and (
         isinstance(priority, bool)
