@@ -1,0 +1,98 @@
+"""The templates of each tenant, parsed, as this replica last saw them.
+
+Kept by the revision of the tenant's templates, which is asked for at each use: a template that any worker
+registered or withdrew counts at once on every replica.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from broker.core.errors import BadRequest, BrokerError
+from broker.core.identity import TEMPLATES, ResourceKey, TenantId
+from broker.core.revision import ABSENT, Stamp
+from broker.core.uri_template import BadValue, UriTemplate
+from broker.store import registry
+from broker.store.client import Client
+from broker.store.keys import Keys
+from broker.store.log import LogStore
+from broker.store.registry import Declared
+
+MAX_TENANTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateSet:
+    """A tenant's templates at one revision, the most specific first."""
+
+    stamp: Stamp
+    ordered: tuple[tuple[UriTemplate, Declared], ...] = ()
+    fixed: dict[str, Declared] = field(default_factory=dict[str, Declared])
+    """Fixed URIs that want demand."""
+
+    def match(self, uri: str) -> Declared | None:
+        """Return the template that answers for `uri`: of those that match, the most specific.
+
+        Raises:
+            BadRequest: it matches, with a value that cannot be decoded.
+        """
+        for template, declared in self.ordered:
+            found = template.match(uri)
+            if isinstance(found, BadValue):
+                raise BadRequest(f"In {uri!a}, {found}.")
+            if found is not None:
+                return declared
+        return None
+
+    def get(self, text: str) -> Declared | None:
+        """Return the template with this text."""
+        return next((declared for template, declared in self.ordered if template.text == text), None)
+
+
+class Templates:
+    """The template sets that one replica keeps."""
+
+    def __init__(self, redis: Client, keys: Keys, log: LogStore) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._log = log
+        self._sets: OrderedDict[TenantId, TemplateSet] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<Templates of {len(self._sets)} tenants>"
+
+    async def of(self, tenant: TenantId) -> TemplateSet:
+        """Return the tenant's templates as they are now.
+
+        Raises:
+            StoreUnavailable, WrongStore: from the store.
+        """
+        stamp = (await self._log.stamps([ResourceKey(tenant, TEMPLATES)]))[0]
+        kept = self._sets.get(tenant)
+        if kept is not None and kept.stamp == stamp:
+            self._sets.move_to_end(tenant)
+            return kept
+        if stamp.revision == ABSENT:
+            return TemplateSet(stamp)
+        # What changes between the question above and this one has a later revision: it is read again.
+        made = _parsed(stamp, await registry.templates(self._redis, self._keys, tenant))
+        self._sets[tenant] = made
+        self._sets.move_to_end(tenant)
+        if len(self._sets) > MAX_TENANTS:
+            self._sets.popitem(last=False)
+        return made
+
+
+def _parsed(stamp: Stamp, declared: list[Declared]) -> TemplateSet:
+    parsed: list[tuple[UriTemplate, Declared]] = []
+    fixed: dict[str, Declared] = {}
+    for one in declared:
+        if not one.declaration.is_template:
+            fixed[one.declaration.uri] = one
+            continue
+        try:
+            parsed.append((UriTemplate.parse(one.declaration.uri), one))
+        except BrokerError:
+            # A newer release may know shapes that we do not; what it serves, its own replicas answer.
+            continue
+    parsed.sort(key=lambda pair: pair[0].specificity)
+    return TemplateSet(stamp, tuple(parsed), fixed)
