@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from broker.calls import CallRules, Calls
 from broker.connection import CloseReason, Connection, Renderer
 from broker.core.hub import Hub
 from broker.core.identity import LIST, Principal, ReplicaId, ResourceKey, TenantId, new_replica_id
@@ -20,11 +21,13 @@ from broker.core.revision import Revision, Stamp
 from broker.dispatcher import Dispatcher
 from broker.heart import Heart
 from broker.resync import Resync
+from broker.store.calls import CallStore
 from broker.store.client import Connect, commands, reader
 from broker.store.log import Beat, LogStore
 from broker.sweeper import Sweeper
 from broker.tail import Tail
 from broker.telemetry.metrics import Metrics
+from broker.templates import Templates
 from broker.wheel import Wheel
 
 _log = logging.getLogger(__name__)
@@ -68,7 +71,13 @@ class SessionSide(Protocol):
 class Replica(Generic[W]):
     """One broker process, as far as it concerns what changes and who is told."""
 
-    def __init__(self, how: Connect, encode: Callable[[ResourceKey], W], pace: Pace) -> None:
+    def __init__(
+        self,
+        how: Connect,
+        encode: Callable[[ResourceKey], W],
+        pace: Pace,
+        call_rules: CallRules | None = None,
+    ) -> None:
         self.id = new_replica_id()
         self.keys = how.keys
         self.metrics = Metrics()
@@ -93,6 +102,16 @@ class Replica(Generic[W]):
             on_beat=self._on_beat,
             metrics=self.metrics,
         )
+        self._inbox_reader = reader(how)
+        self.calls = Calls(
+            self.redis,
+            CallStore(self.redis, self._inbox_reader, how.keys, self.id),
+            how.keys,
+            rules=call_rules or CallRules(),
+            spawn=self.spawn,
+            metrics=self.metrics,
+        )
+        self.templates = Templates(self.redis, how.keys, self.log)
         self._sweeper = Sweeper(self.redis, how.keys, self.id)
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_draining = False
@@ -125,12 +144,14 @@ class Replica(Generic[W]):
                 if self._sessions is not None:
                     group.create_task(self._sessions.run(), name="sessions")
                 group.create_task(self._sweeper.run(), name="sweeper")
+                group.create_task(self.calls.run(), name="calls")
         finally:
             self._is_running = False
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self._reader.aclose()
+            await self._inbox_reader.aclose()
             await self.redis.aclose()
 
     async def drain(self) -> None:
