@@ -1,14 +1,17 @@
 """Serves the modern era (2026-07-28): each request alone, and subscriptions/listen as a stream."""
 
+from collections.abc import Mapping
+
+from broker.connection import Connection
 from broker.core.errors import BrokerError, LimitReached
 from broker.core.identity import LIST, Principal, ResourceKey
-from broker.core.revision import ABSENT, Revision
+from broker.core.revision import ABSENT, Revision, Stamp
 from broker.http.catalog import Catalog
 from broker.http.exchange import STREAM_HEADERS, Exchange
 from broker.http.renderers import ListenRenderer
 from broker.http.streams import carry
 from broker.replica import Replica
-from broker.wire import headers, modern, sse
+from broker.wire import extension, headers, modern, sse
 from broker.wire.cue import Cue
 from broker.wire.encoding import RequestId
 from broker.wire.jsonrpc import Message, Request
@@ -93,7 +96,9 @@ class ModernEra:
         try:
             self._check_limits(listen)
             stamps = await self._replica.watch(connection, keys, _known(listen))
-            acknowledgement = modern.acknowledged(request_id, listen.uris, listen.wants_list, stamps)
+            _catch_up(connection, listen, stamps)
+            token = extension.token(who.tenant, stamps)
+            acknowledgement = modern.acknowledged(request_id, listen.uris, listen.wants_list, stamps, token)
             await carry(exchange, self._replica, connection, sse.event(acknowledgement))
         except BrokerError as error:
             raise modern.refused(request_id, error, is_listen=True) from error
@@ -114,6 +119,17 @@ class ModernEra:
         )
         await exchange.start(200, STREAM_HEADERS)
         await exchange.send({"type": "http.response.body", "body": frames})
+
+
+def _catch_up(connection: Connection[Cue], listen: Listen, stamps: Mapping[str, Stamp]) -> None:
+    """Let everything wait that the token of an earlier acknowledgement, if there is one, does not cover."""
+    if listen.covered is None or listen.known is not None:
+        return
+    tenant = connection.principal.tenant
+    for uri, topic in connection.topics.items():
+        stamp = stamps[uri]
+        if extension.fingerprint(tenant, uri, stamp) not in listen.covered:
+            connection.backlog.add(topic, stamp.n)
 
 
 def _known(listen: Listen) -> dict[str, Revision]:

@@ -178,7 +178,9 @@ def _listen(given: dict[str, Any]) -> Listen:
         if not isinstance(wanted.get(name, False), bool):
             raise params.UnfitParams(f'"{name}" must be true or false.')
     uris = params.uris(wanted.get("resourceSubscriptions", []), "resourceSubscriptions")
-    return Listen(uris, wanted.get("resourcesListChanged", False), extension.known(given["_meta"]))
+    meta = given["_meta"]
+    wants_list = wanted.get("resourcesListChanged", False)
+    return Listen(uris, wants_list, extension.known(meta), extension.covered(meta))
 
 
 _DECODERS: dict[str, Callable[[dict[str, Any]], Operation]] = {
@@ -280,8 +282,12 @@ def acknowledged(
     uris: Sequence[str],
     wants_list: bool,  # noqa: FBT001 - the second half of the filter
     stamps: Mapping[str, Stamp] | None = None,
+    token: str = "",
 ) -> bytes:
-    """The first message of a listen: what of its filter is honoured, and at which revisions."""
+    """The first message of a listen: what of its filter is honoured, and at which revisions.
+
+    `stamps` and `token` are those of extension.py; without stamps there is neither.
+    """
     honoured: dict[str, object] = {}
     if wants_list:
         honoured["resourcesListChanged"] = True
@@ -289,7 +295,8 @@ def acknowledged(
         honoured["resourceSubscriptions"] = list(uris)
     revisions = b""
     if stamps:
-        revisions = b',"%b":%b' % (extension.REVISIONS.encode(), dumps(extension.revisions(stamps)))
+        told = {extension.REVISIONS: extension.revisions(stamps), extension.TOKEN: token}
+        revisions = b"," + dumps(told)[1:-1]
     return (
         b'{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"%b":%b%b},'
         b'"notifications":%b}}'

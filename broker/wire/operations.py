@@ -5,7 +5,7 @@ URIs are exactly the client's bytes (design section 5, decision 7). Those of `Su
 found, and is refused as not found by the dialect.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -90,12 +90,14 @@ class Listen:
 
     `known` is the catch-up extension: the revisions that the client has seen, by URI (and `LIST` for the
     list); None where it did not say. With it, a URI that is not in it had never been published when the
-    client looked (`ABSENT`), and a revision that we cannot read is `UNKNOWN_STAMP`.
+    client looked (`ABSENT`), and a revision that we cannot read is `UNKNOWN_STAMP`. `covered` is the same in
+    another form: the fingerprints of an earlier acknowledgement's token (extension.py).
     """
 
     uris: tuple[str, ...]
     wants_list: bool
     known: Mapping[str, Stamp] | None = None
+    covered: Container[bytes] | None = None
 
     @property
     def is_empty(self) -> bool:

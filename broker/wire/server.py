@@ -5,14 +5,24 @@ clients fall back to another era or give up (design section 5).
 """
 
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+DISTRIBUTION = "mcp-resource-broker"
+
+
+def _version() -> str:
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:  # run from its sources, not installed
+        return "0"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
     """The `Implementation` object of an MCP server."""
 
-    name: str = "mcp-resource-broker"
-    version: str = "0.1.0"
+    name: str = DISTRIBUTION
+    version: str = _version()
     title: str | None = None
 
     def members(self) -> dict[str, object]:
