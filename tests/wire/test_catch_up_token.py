@@ -50,9 +50,7 @@ def test_without_a_token_there_is_none() -> None:
     assert covered({}) is None
 
 
-@pytest.mark.parametrize(
-    "text", [None, 5, [], "", "=", "!", "\u00e9", "A", base64.b64encode(b"x" * 9).decode()]
-)
+@pytest.mark.parametrize("text", [None, 5, [], "", "=", "!", "\u00e9", "A", "eHh4eHh4eHh4"])
 def test_what_is_no_token_covers_nothing_and_is_not_refused(text: Any) -> None:
     assert not is_covered(T1, "a:1", STAMPS["a:1"], text)
 
