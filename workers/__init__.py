@@ -5,33 +5,47 @@ from broker.core.errors import (
     BrokerError,
     Conflict,
     InvalidContents,
+    InvalidDeclaration,
+    InvalidTemplate,
     InvalidTenant,
     InvalidUri,
     LimitReached,
     Misconfigured,
+    NotFound,
     StoreUnavailable,
     TooLarge,
     Unavailable,
     WrongStore,
 )
-from broker.core.publication import Contents
+from broker.core.publication import Contents, Json
 from broker.core.revision import Stamp
 from broker.store.publishing import Outcome
 from broker.store.resources import Listed, Stored
+from workers.context import Context
+from workers.paths import safe_file, safe_join
 from workers.publisher import Item, Publisher, Result, SyncPublisher
+from workers.resources import Completion, Instance
+from workers.worker import Worker
 
 __all__ = [
     "BadRequest",
     "BrokerError",
+    "Completion",
     "Conflict",
     "Contents",
+    "Context",
+    "Instance",
     "InvalidContents",
+    "InvalidDeclaration",
+    "InvalidTemplate",
     "InvalidTenant",
     "InvalidUri",
     "Item",
+    "Json",
     "LimitReached",
     "Listed",
     "Misconfigured",
+    "NotFound",
     "Outcome",
     "Publisher",
     "Result",
@@ -41,5 +55,8 @@ __all__ = [
     "SyncPublisher",
     "TooLarge",
     "Unavailable",
+    "Worker",
     "WrongStore",
+    "safe_file",
+    "safe_join",
 ]

@@ -215,6 +215,8 @@ def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
     Raises:
         InvalidContents: a scope that no token could hold, or more than fit in a log entry.
     """
+    if not isinstance(cast("object", scopes), Iterable):
+        raise InvalidContents("The required scopes are a list of strings, or one with blanks between them.")
     given = scopes.split() if isinstance(scopes, str) else list(scopes)
     for scope in given:
         if not isinstance(cast("object", scope), str) or not scope or not all(map(_is_scope_char, scope)):
