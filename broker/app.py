@@ -68,7 +68,9 @@ def build(settings: Settings) -> Broker:
     if settings.redis_url is None:
         raise Misconfigured("No Redis was given to the broker; set BROKER_REDIS_URL.")
     replica: Replica[Cue] = Replica(_connect(settings, settings.redis_url), cue.encode, _pace(settings))
-    catalog = Catalog(replica.redis, replica.keys, settings.list.page_size)
+    catalog = Catalog(
+        replica.redis, replica.keys, settings.list.page_size, replica.callbacks
+    )
     authenticate = OpenAuth(settings.auth).authenticate
     is_on = settings.list.empty_tools_and_prompts
     offers = Offers(has_empty_tools=is_on, has_empty_prompts=is_on)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from broker.callbacks import Callbacks
 from broker.calls import CallRules, Calls
 from broker.connection import CloseReason, Connection, Renderer
 from broker.core.hub import Hub
@@ -112,6 +113,7 @@ class Replica(Generic[W]):
             metrics=self.metrics,
         )
         self.templates = Templates(self.redis, how.keys, self.log)
+        self.callbacks = Callbacks(self.calls, self.templates, self.log)
         self._sweeper = Sweeper(self.redis, how.keys, self.id)
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_draining = False

@@ -4,13 +4,15 @@ Plain ASGI, dispatched before FastAPI: going through its wrappers cost about 6 K
 section 4), and the bytes of a stream must be ours.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
 
 from broker.wire import sse
 from broker.wire.headers import Form
 from broker.wire.refusal import INVALID_REQUEST, Refusal
 
+T = TypeVar("T")
 Headers = tuple[tuple[bytes, bytes], ...]
 NO_STORE: Headers = ((b"cache-control", b"no-store"),)
 STREAM_HEADERS: Headers = (
@@ -66,6 +68,31 @@ class Exchange:
             parts.append(part)
             if not message.get("more_body"):
                 return b"".join(parts)
+
+    async def attended(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do `work` while the client is there, and cancel it when it leaves. The body must have been read.
+
+        In the handshake era, too: its answer could not be sent anywhere else, and what is cancelled only reads.
+
+        Raises:
+            ClientGoneError: the client left.
+        """
+        task = asyncio.ensure_future(work)
+        leaving = asyncio.ensure_future(self._gone())
+        try:
+            await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise ClientGoneError
+            return task.result()
+        finally:
+            leaving.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+    async def _gone(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
 
     async def answer(self, status: int, content_type: bytes, body: bytes, headers: Headers = ()) -> None:
         """Send a whole answer."""

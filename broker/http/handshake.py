@@ -14,7 +14,8 @@ from typing import TypeVar
 from broker.connection import CloseReason, Connection
 from broker.core.errors import BrokerError, SessionNotFound, StoreUnavailable, Unavailable
 from broker.core.identity import LIST, Principal, SessionId, is_session_id, new_session_id
-from broker.http.catalog import Catalog
+from broker.core.revision import ABSENT
+from broker.http.catalog import Attend, Catalog
 from broker.http.exchange import Exchange
 from broker.http.renderers import GetRenderer
 from broker.http.streams import carry
@@ -96,7 +97,7 @@ class HandshakeEra:
         if isinstance(message, list):
             await self._batch(exchange, who, session, message, form)
         elif isinstance(message, Request):
-            await exchange.json(200, await self._answer(who, session, message), form)
+            await exchange.json(200, await self._answer(who, session, message, exchange.attended), form)
         else:
             await self._note(who, session)
             await exchange.nothing(202)
@@ -129,7 +130,7 @@ class HandshakeEra:
         for message in messages:
             if isinstance(message, Request):
                 try:
-                    answers.append(await self._answer(who, session, message))
+                    answers.append(await self._answer(who, session, message, exchange.attended))
                 except Refusal as refusal:
                     answers.append(refusal.body())
         if answers:
@@ -146,17 +147,24 @@ class HandshakeEra:
         except BrokerError as error:
             raise handshake.refused(None, error) from error
 
-    async def _answer(self, who: Principal, session: SessionId, message: Request) -> bytes:
+    async def _answer(
+        self, who: Principal, session: SessionId, message: Request, attend: Attend
+    ) -> bytes:
         try:
             # The session before the method: what is gone is gone whatever is asked of it.
             version = await self._in_time(self._store.check(who, session))
             operation = handshake.decode(message, version, self._offers)
-            return await self._perform(who, session, message.id, operation)
+            return await self._perform(who, session, message.id, operation, attend)
         except BrokerError as error:
             raise handshake.refused(message.id, error) from error
 
     async def _perform(
-        self, who: Principal, session: SessionId, request_id: RequestId, operation: Operation
+        self,
+        who: Principal,
+        session: SessionId,
+        request_id: RequestId,
+        operation: Operation,
+        attend: Attend,
     ) -> bytes:
         match operation:
             case Ping() | SetLevel():
@@ -168,28 +176,37 @@ class HandshakeEra:
                 await self._store.unsubscribe(who, session, uri)
                 return handshake.empty(request_id)
             case Read(uri):
-                stored = await self._catalog.read(who, uri)
-                await self._store.prove(who, session, uri, stored.stamp.revision)
-                return handshake.read(request_id, stored.contents, stored.stamp)
+                read = await self._catalog.read(who, uri, attend)
+                await self._store.prove(who, session, uri, read.stamp.revision)
+                # What was never touched has no revision.
+                stamp = read.stamp if read.stamp.revision != ABSENT else None
+                return handshake.read(request_id, read.contents, stamp)
             case ListResources(cursor):
-                return await self._list(who, session, request_id, cursor)
-            case ListTemplates():
-                return handshake.listed(request_id, "resourceTemplates", ())
+                return await self._list(who, session, request_id, cursor, attend)
+            case ListTemplates(cursor):
+                page = await self._catalog.templates(who, cursor)
+                return handshake.listed(request_id, "resourceTemplates", page.items, page.next_cursor)
             case ListTools():
                 return handshake.listed(request_id, "tools", ())
             case ListPrompts():
                 return handshake.listed(request_id, "prompts", ())
             case Complete():
-                return handshake.completed(request_id, ())
+                found = await self._catalog.complete(who, operation, attend)
+                return handshake.completed(request_id, found.values, found.total, found.has_more)
             case _:
                 raise AssertionError(f"no answer to {operation!r}")
 
     async def _list(
-        self, who: Principal, session: SessionId, request_id: RequestId, cursor: str | None
+        self,
+        who: Principal,
+        session: SessionId,
+        request_id: RequestId,
+        cursor: str | None,
+        attend: Attend,
     ) -> bytes:
         # Before the page, so that what is proven to have been seen is never newer than what was.
         revision = await self._replica.list_revision(who.tenant) if cursor is None else None
-        page = await self._catalog.page(who, cursor)
+        page = await self._catalog.page(who, cursor, attend)
         if revision is not None:
             await self._store.prove(who, session, LIST, revision)
         return handshake.listed(request_id, "resources", page.items, page.next_cursor)

@@ -6,7 +6,7 @@ from broker.connection import Connection
 from broker.core.errors import BrokerError, LimitReached
 from broker.core.identity import LIST, Principal, ResourceKey
 from broker.core.revision import ABSENT, Revision, Stamp
-from broker.http.catalog import Catalog
+from broker.http.catalog import Attend, Catalog
 from broker.http.exchange import STREAM_HEADERS, Exchange
 from broker.http.renderers import ListenRenderer
 from broker.http.streams import carry
@@ -55,30 +55,35 @@ class ModernEra:
             return
         form = headers.answer_form(exchange.headers)
         try:
-            body = await self._answer(who, message.id, operation)
+            body = await self._answer(who, message.id, operation, exchange.attended)
         except BrokerError as error:
             raise modern.refused(message.id, error) from error
         await exchange.json(200, body, form)
 
-    async def _answer(self, who: Principal, request_id: RequestId, operation: Operation) -> bytes:
+    async def _answer(
+        self, who: Principal, request_id: RequestId, operation: Operation, attend: Attend
+    ) -> bytes:
         match operation:
             case Discover():
                 return modern.discovered(request_id, offers=self._offers)
             case ListResources(cursor):
-                page = await self._catalog.page(who, cursor)
+                page = await self._catalog.page(who, cursor, attend)
                 return modern.listed(request_id, "resources", page.items, page.next_cursor)
-            case ListTemplates():
-                return modern.listed(request_id, "resourceTemplates", ())
+            case ListTemplates(cursor):
+                page = await self._catalog.templates(who, cursor)
+                return modern.listed(request_id, "resourceTemplates", page.items, page.next_cursor)
             case ListTools():
                 return modern.listed(request_id, "tools", ())
             case ListPrompts():
                 return modern.listed(request_id, "prompts", ())
             case Complete():
-                return modern.completed(request_id, ())
+                found = await self._catalog.complete(who, operation, attend)
+                return modern.completed(request_id, found.values, found.total, found.has_more)
             case Read(uri):
-                stored = await self._catalog.read(who, uri)
-                scope = "public" if stored.cache_scope == "public" else "private"
-                return modern.read(request_id, stored.contents, stored.ttl_ms or 0, scope, stored.stamp)
+                read = await self._catalog.read(who, uri, attend)
+                # What was never touched has no revision.
+                stamp = read.stamp if read.stamp.revision != ABSENT else None
+                return modern.read(request_id, read.contents, read.ttl_ms, read.cache_scope, stamp)
             case _:
                 raise AssertionError(f"no answer to {operation!r}")
 
