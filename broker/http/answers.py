@@ -41,8 +41,14 @@ _STATUS: tuple[tuple[type[BrokerError], int], ...] = (
 """The first class that fits decides; anything else is 500."""
 
 
+class Misdirected(BrokerError):
+    """The request was meant for another server (RFC 9110, 15.5.20)."""
+
+    reason = "misdirected"
+
+
 class Forbidden(BrokerError):
-    """The credential does not allow publishing."""
+    """The credential, or the page that sent the request, may not publish."""
 
     reason = "forbidden"
 
@@ -51,6 +57,8 @@ def status_of(error: BrokerError) -> int:
     """Return the HTTP status of a refusal."""
     if isinstance(error, Forbidden):
         return 403
+    if isinstance(error, Misdirected):
+        return 421
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 

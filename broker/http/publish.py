@@ -7,6 +7,8 @@ tenant comes from the credential alone (`authenticate`). Rules:
 2. Nothing here is an error of FastAPI's own form: each refusal is {"error": {"reason", "message"}}.
 3. In POST /v1/publish each resource has its own result; the request is refused as a whole only if it cannot
    be read or Redis did not answer at all.
+4. Host and Origin are checked as on the MCP endpoint: any page in a browser can send a POST to this machine,
+   and an open broker would believe it.
 """
 
 import base64
@@ -37,6 +39,7 @@ from broker.store.keys import Keys
 from broker.store.publishing import Outcome
 from broker.store.resources import Stored
 from broker.store.scripts import Call, run
+from broker.wire.headers import Perimeter
 
 Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal]]
 
@@ -73,11 +76,18 @@ class _Route(APIRoute):
         return answered
 
 
-def router(redis: Client, keys: Keys, authenticate: Authenticate, limits: Limits) -> APIRouter:  # noqa: C901 # routes are closures; each is short
+def router(  # noqa: C901 # routes are closures; each is short
+    redis: Client,
+    keys: Keys,
+    authenticate: Authenticate,
+    limits: Limits,
+    perimeter: Perimeter = Perimeter(),  # noqa: B008 # a frozen value: this machine only
+) -> APIRouter:
     """Return the routes of the publishing API."""
     routes = APIRouter(prefix="/v1", route_class=_Route, tags=["publishing"])
 
     async def publisher(request: Request) -> TenantId:
+        _check_perimeter(request.headers, perimeter)
         principal = await authenticate(request.headers)
         if principal.scopes is not None and PUBLISH_SCOPE not in principal.scopes:
             raise answers.Forbidden(f'Publishing needs a credential with the scope "{PUBLISH_SCOPE}".')
@@ -178,6 +188,18 @@ def _uri(
     if exact is None:
         raise BadRequest("Say which resource: ?uri=docs%3A%2F%2Freadme (its URI, percent-encoded).")
     return check_uri(exact)
+
+
+def _check_perimeter(headers: Mapping[str, str], perimeter: Perimeter) -> None:
+    host, origin = headers.get("host", ""), headers.get("origin")
+    if not perimeter.has_host(host):
+        raise answers.Misdirected(
+            f"This server does not answer for the Host {host[:80]!a}; BROKER_HTTP__ALLOWED_HOSTS allows it."
+        )
+    if origin is not None and not perimeter.has_origin(origin):
+        raise answers.Forbidden(
+            f"Pages of the origin {origin[:80]!a} may not publish; BROKER_HTTP__ALLOWED_ORIGINS allows it."
+        )
 
 
 async def _body(request: Request, limit: int) -> bytes:

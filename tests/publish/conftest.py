@@ -60,5 +60,5 @@ async def authenticate(headers: Mapping[str, str]) -> Principal:
 async def api(redis: Redis, keys: Keys) -> AsyncIterator[httpx.AsyncClient]:
     app = FastAPI()
     app.include_router(router(redis, keys, authenticate, Limits(content_bytes=LIMIT, resources=5, page=3)))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://broker") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
         yield client
