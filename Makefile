@@ -27,6 +27,7 @@ test-full: .venv/dev
 	$(BIN)/python scripts/prerequisites.py
 	$(BIN)/python -m tests.clients.install
 	$(BIN)/pytest $(PYTEST)
+	REDIS_SERVER_BIN=redis-server $(BIN)/pytest $(PYTEST) tests/store tests/process
 
 check: .venv/dev
 	$(BIN)/ruff check

@@ -142,7 +142,7 @@ async def _work(folder: "Folder", settings: Settings, sockets: server.Sockets) -
                 await asyncio.wait({following})
     except Exception:
         # The replica serves on: what is published stays readable.
-        log.exception("the folder is not followed any more")
+        log.exception("folder_worker_died")
 
 
 def _welcome(folder: "Folder", settings: Settings, sockets: server.Sockets) -> None:

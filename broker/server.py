@@ -138,7 +138,7 @@ class _Signals:
             log.info("leaving", extra={"signal": number.name})
             self.leaving.set()
             return
-        log.warning("ended at once", extra={"signal": number.name})
+        log.warning("ended_at_once", extra={"signal": number.name})
         logging.shutdown()
         # Not sys.exit: a task or thread that hangs is why somebody asks twice. An embedded Redis gets its own
         # SIGTERM by our death, and keeps its data.
@@ -262,7 +262,7 @@ class _Process:
         if await self._is_left_before(died):
             died.cancel()
             return 0
-        log.error("the app ended by itself", exc_info=died.exception())
+        log.error("app_died", exc_info=died.exception())
         return _DIED
 
     async def _is_left_before(self, task: asyncio.Task[None]) -> bool:
@@ -281,9 +281,9 @@ class _Process:
             async with asyncio.timeout(window):
                 await self._broker.drain()
         except TimeoutError:
-            log.warning("the drain window is over", extra={"seconds": window})
+            log.warning("drain_window_over", extra={"seconds": window})
         except Exception:
-            log.exception("draining failed")
+            log.exception("drain_failed")
         if self._signals.first is signal.SIGTERM:
             # Somebody at a keyboard need not wait for a balancer to notice.
             linger = min(self._settings.linger_seconds, window)
@@ -298,9 +298,9 @@ class _Process:
             async with asyncio.timeout(_SHUTDOWN_SECONDS):
                 await self._lifespan.stop()
         except TimeoutError:
-            log.warning("the app did not end in time", extra={"seconds": _SHUTDOWN_SECONDS})
+            log.warning("app_shutdown_late", extra={"seconds": _SHUTDOWN_SECONDS})
         except Exception:
-            log.exception("the app's shutdown failed")
+            log.exception("app_shutdown_failed")
 
 
 def _announce(settings: Settings, sockets: Sockets) -> None:

@@ -141,9 +141,9 @@ class FolderWorker:
                         if has_changed or self._is_unsure:
                             await self._look()
             except FileNotFoundError:
-                log.warning("folder is gone", extra={"folder": str(self.folder.root)})
+                log.warning("folder_gone", extra={"folder": str(self.folder.root)})
             except OSError as error:
-                log.warning("folder cannot be watched", extra={"folder": str(self.folder.root), "why": error})
+                log.warning("folder_not_watched", extra={"folder": str(self.folder.root), "why": error})
             await asyncio.sleep(_LOOK_MS / 1000)
 
     async def _ticks(self) -> AsyncGenerator[bool]:
@@ -188,15 +188,15 @@ class FolderWorker:
             if not error.retryable:
                 raise
             if not self._is_failing:
-                log.warning("cannot publish now; trying again", extra={"why": str(error)})
+                log.warning("publishing_failed", extra={"why": str(error)})
             self._is_failing = self._is_unsure = True
             return
         if self._is_failing:
-            log.info("publishing again")
+            log.info("publishing_again")
         self._is_failing = False
         self.is_published.set()
         if change.published or change.removed:
-            log.info("published folder", extra={"published": change.published, "removed": change.removed})
+            log.info("folder_published", extra={"published": change.published, "removed": change.removed})
 
     async def reconcile(self) -> Change:
         """Look at the whole folder once, and publish and remove what differs.
@@ -259,7 +259,7 @@ class FolderWorker:
     def _leave_out(self, what: str, found: Print, error: Exception, change: Change) -> None:
         """Tell of a file that cannot be published, once for each of its states."""
         if self._left_out.get(what) != found:
-            log.warning("file left out", extra={"file": what, "why": str(error)})
+            log.warning("file_left_out", extra={"file": what, "why": str(error)})
         self._left_out[what] = found
         change.failed += 1
 

@@ -38,15 +38,13 @@ def serve(settings: Settings, build: Build) -> int:
 def warn(settings: Settings) -> None:
     """Say what an operator should know before anything else."""
     for sentence in unknown():
-        log.warning("unknown setting", extra={"why": sentence})
+        log.warning("setting_unknown", extra={"why": sentence})
     if settings.auth.mode == "open":
         whom = (
             f"anybody who reaches {settings.host}" if settings.is_exposed else "every program on this machine"
         )
-        log.warning(
-            "OPEN MODE: no credentials are asked for",
-            extra={"means": f"{whom} may read and publish everything, of every tenant"},
-        )
+        means = f"no credentials are asked for: {whom} may read and publish everything, of every tenant"
+        log.warning("OPEN_MODE", extra={"means": means})
 
 
 async def _serve(settings: Settings, build: Build, sockets: server.Sockets) -> int:

@@ -134,7 +134,7 @@ class Embedded:
         finally:
             # The server's copy keeps the lock; ours would outlive the server.
             os.close(lock)
-        log.info("started redis", extra={"pid": self._server.pid, "directory": str(self._directory)})
+        log.info("redis_started", extra={"pid": self._server.pid, "directory": str(self._directory)})
         return True
 
     def _lock(self) -> int | None:
@@ -157,14 +157,14 @@ class Embedded:
             await asyncio.sleep(_SUPERVISE_SECONDS)
             try:
                 if self._server is not None and not self._server.is_running:
-                    log.warning("redis ended", extra={"why": self._server.last_words()})
+                    log.warning("redis_ended", extra={"why": self._server.last_words()})
                     self._server = None
                 if self._server is None and self._start_if_free():
-                    log.warning("took redis over", extra={"directory": str(self._directory)})
+                    log.warning("redis_taken_over", extra={"directory": str(self._directory)})
                     # A server that ends at once, as on a full disk, is not started five times a second.
                     await asyncio.sleep(_RETRY_SECONDS)
             except Misconfigured as error:
-                log.error("redis cannot be started", extra={"why": str(error)})  # noqa: TRY400 # a sentence says it all
+                log.error("redis_not_started", extra={"why": str(error)})  # noqa: TRY400 # a sentence says it all
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _stop(self) -> None:

@@ -15,6 +15,8 @@ from broker.core.errors import Misconfigured, WrongStore
 from broker.http.health import Health
 from broker.settings import Settings, load
 from broker.telemetry import logging
+from broker.telemetry.exposition import Exposition
+from broker.telemetry.metrics import Metrics
 from tests.support.wait import until
 
 FLAGS = set(sys.argv[2:])
@@ -26,7 +28,9 @@ class Stub:
         self.directory = directory
         self.drained = asyncio.Event()
         self.is_leaving = False
-        self.internal = Health(self)
+        metrics = Metrics()
+        metrics.watch(lambda: [("broker_ready", (), float(self.readiness() is None))])
+        self.internal = Health(self, Exposition(metrics).page)
 
     def readiness(self, *, strict: bool = False) -> str | None:
         if self.is_leaving:

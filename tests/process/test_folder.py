@@ -173,7 +173,7 @@ async def test_a_file_that_cannot_be_published_is_told_once_and_hinders_no_other
     with caplog.at_level(logging.WARNING, "workers.folder"):
         assert (await worker.reconcile()).failed == 2
         assert (await worker.reconcile()).published == 0
-    assert [record.message for record in caplog.records] == ["file left out"] * 2
+    assert [record.message for record in caplog.records] == ["file_left_out"] * 2
     assert await texts(publisher) == {"docs://a.md": "a"}
     (folder / "large.md").write_text("small now")
     await worker.reconcile()
@@ -258,7 +258,7 @@ async def test_after_an_outage_of_redis_the_folder_is_as_published_again(
         with caplog.at_level(logging.WARNING, "workers.folder"):
             (folder / "a.md").write_text("two")
             (folder / "b.md").unlink()
-            await until(lambda: "cannot publish now" in caplog.text, "the outage was noticed")
+            await until(lambda: "publishing_failed" in caplog.text, "the outage was noticed")
         # It also forgets everything that it had.
         await asyncio.to_thread(lambda: own_redis.restart(keep_data=False))
         (folder / "c.md").write_text("three")
@@ -272,7 +272,7 @@ async def test_a_folder_that_is_gone_removes_nothing_and_is_waited_for(
     async with following(Folder(folder), publisher):
         with caplog.at_level(logging.WARNING, "workers.folder"):
             os.rename(folder, folder.with_name("away"))  # noqa: PTH104 # blocking for a moment, on purpose
-            await until(lambda: "folder is gone" in caplog.text, "noticed", 15)
+            await until(lambda: "folder_gone" in caplog.text, "noticed", 15)
         assert await texts(publisher) == {"docs://a.md": "one"}
         os.rename(folder.with_name("away"), folder)  # noqa: PTH104 # as above
         (folder / "a.md").write_text("back")
