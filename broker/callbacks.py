@@ -1,4 +1,4 @@
-"""What workers answer, as a principal sees it: reads of callback resources and templates, instances, completion.
+"""What workers answer, as a principal sees it: reads of callbacks and templates, instances, completions.
 
 Decides who is asked and what is shared; calls.py and sharing.py do it. Rules:
 
@@ -9,6 +9,7 @@ Decides who is asked and what is shared; calls.py and sharing.py do it. Rules:
 """
 
 import asyncio
+import dataclasses
 import json
 import logging
 from collections.abc import Hashable, Sequence
@@ -17,7 +18,7 @@ from typing import Literal
 
 from broker.calls import Calls, contents
 from broker.core.access import may_read
-from broker.core.declaration import CallRequest, Declaration, Failure, Instances, Kind, Values
+from broker.core.declaration import CallRequest, Failure, Instances, Kind, Values
 from broker.core.errors import BrokerError, WorkerFailed
 from broker.core.identity import LIST, Principal, ResourceKey
 from broker.core.revision import ABSENT, Stamp
@@ -151,7 +152,9 @@ class Callbacks:
             return NOTHING
         if argument not in declared.declaration.completes:
             return NOTHING
-        request = _request("complete", template, template, who, argument, value, arguments)
+        request = dataclasses.replace(
+            _request("complete", template, template, who), argument=argument, value=value, arguments=arguments
+        )
         answer = await self._ask(who, declared, request, NOWHERE, ttl_ms=0)
         match answer.result:
             case Values():
@@ -183,26 +186,6 @@ def _whose(who: Principal, *, is_personal: bool) -> tuple[Hashable, ...]:
     return (who.subject, who.scopes) if is_personal else ()
 
 
-def _request(
-    kind: Kind,
-    declared: str,
-    uri: str,
-    who: Principal,
-    argument: str = "",
-    value: str = "",
-    arguments: dict[str, str] | None = None,
-) -> CallRequest:
-    return CallRequest(
-        kind=kind,
-        declared=declared,
-        uri=uri,
-        tenant=who.tenant,
-        subject=who.subject,
-        scopes=who.scopes,
-        deadline=0.0,
-        argument=argument,
-        value=value,
-        arguments=arguments or {},
-    )
-
-
+def _request(kind: Kind, declared: str, uri: str, who: Principal) -> CallRequest:
+    """Return the request of `who`; how long it may take is for calls.py to say."""
+    return CallRequest(kind, declared, uri, who.tenant, who.subject, who.scopes, deadline=0.0)

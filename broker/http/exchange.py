@@ -72,7 +72,7 @@ class Exchange:
     async def attended(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` while the client is there, and cancel it when it leaves. The body must have been read.
 
-        In the handshake era, too: its answer could not be sent anywhere else, and what is cancelled only reads.
+        In the handshake era, too: its answer can be sent nowhere else, and what is cancelled only reads.
 
         Raises:
             ClientGoneError: the client left.
