@@ -94,6 +94,14 @@ class FaultProxy:
         """Let everything come that `hold` held back, and hold no more."""
         self._thread.call(self._release)
 
+    def forget(self) -> None:
+        """Hold back nothing more, but never let come what is held: those connections are dead ends."""
+
+        def switch() -> None:
+            self._marker = None
+
+        self._thread.call(switch)
+
     def _release(self) -> None:
         self._marker = None
         for gate in self._held:

@@ -51,7 +51,7 @@ class Follower:
         self.strays: list[Any] = []
         """Cues for what it never subscribed to."""
         self.is_subscribed = asyncio.Event()
-        self._era = era
+        self.era = era
         self._urls = urls
         self._http = http
         self._rng = rng
@@ -62,7 +62,7 @@ class Follower:
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._read())]
 
     def __repr__(self) -> str:
-        era = self._era.__name__
+        era = self.era.__name__
         return f"<Follower {era} {self.tenant} {self.known} starts={self.starts} resumes={self.resumes}>"
 
     @property
@@ -97,7 +97,7 @@ class Follower:
     async def _follow(self) -> None:
         while True:
             try:
-                if self._era is Modern:
+                if self.era is Modern:
                     await self._listen()
                 else:
                     await self._hold_session()

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+ROOT = Path(__file__).parents[2]
 
 _SPAWNER = ThreadPoolExecutor(1, "spawner")
 """Linux takes the thread that started a child for its parent: this one lives as long as the process."""
@@ -70,6 +71,7 @@ class Process:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self.env,
+                cwd=ROOT,
                 # It is one system call between fork and exec: no lock can be held by another thread there.
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - see above
             )

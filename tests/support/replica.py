@@ -25,7 +25,10 @@ READY_SECONDS = 30.0
 
 
 class Replica:
-    """One broker process. Its methods block; in a coroutine call them by `asyncio.to_thread`."""
+    """One broker process. Its methods block; in a coroutine call them by `asyncio.to_thread`.
+
+    `settings` are environment variables; `MODULE` is the module that is run instead of `broker`.
+    """
 
     def __init__(
         self, name: str, redis_url: str, prefix: str, directory: Path, settings: Mapping[str, str]
@@ -45,7 +48,7 @@ class Replica:
             "BROKER_LINGER_SECONDS": "0.2",
             **settings,
         }
-        argv = [sys.executable, "-m", "broker", "serve"]
+        argv = [sys.executable, "-m", settings.get("MODULE", "broker"), "serve"]
         self.process = Process(f"replica {name}", argv, directory / f"{name}.log", env)
 
     def __repr__(self) -> str:
