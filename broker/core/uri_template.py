@@ -178,7 +178,9 @@ class UriTemplate:
             texts = [text for text in texts if text]
             if texts:
                 operator = part[0].operator
-                out.append(LEAD[operator] + BETWEEN[operator].join(texts))
+                # RFC 6570 writes & even where {?a} before {&b} is empty; such a URI would have no query.
+                is_first = operator == "&" and not any("?" in text for text in out)
+                out.append(("?" if is_first else LEAD[operator]) + BETWEEN[operator].join(texts))
         return "".join(out)
 
     def _text(self, variable: Variable, value: str | Sequence[str] | None) -> str:
