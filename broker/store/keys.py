@@ -103,6 +103,49 @@ class Keys:
         """Hash of a session's subscriptions: URI → baseline revision."""
         return f"{self._tenant('subs', tenant)}:{session}"
 
+    # -- control (store/control.py): what is found before the tenant is known --------------------------------
+
+    def tenants(self) -> str:
+        """Hash of all tenants: name → record."""
+        return self._control("tenants")
+
+    def credentials(self) -> str:
+        """Hash of all API keys: SHA-256 of the key → record."""
+        return self._control("credentials")
+
+    def credentials_of(self, tenant: TenantId) -> str:
+        """Set of the digests of a tenant's API keys."""
+        return f"{self._control('credentials-of')}:{quote(tenant, safe='')}"
+
+    def control(self) -> str:
+        """String: how often any of the above was changed."""
+        return self._control("control")
+
+    def audit(self) -> str:
+        """Stream, capped: what administrators did."""
+        return self._control("audit")
+
+    def _control(self, kind: str) -> str:
+        return f"{self.prefix}:{{{self.tags[0]}}}:{kind}"
+
+    # -- quotas (store/quotas.py) ----------------------------------------------------------------------------
+
+    def quota(self, tenant: TenantId) -> str:
+        """Hash: a tenant's own limits and usage as the publishing scripts see them."""
+        return self._tenant("quota", tenant)
+
+    def holdings(self, tenant: TenantId, what: str) -> str:
+        """Hash with a time to live: how much of `what` each replica holds for the tenant, and until when."""
+        return f"{self._tenant('held', tenant)}:{what}"
+
+    def bucket(self, tenant: TenantId, what: str) -> str:
+        """String with a time to live: where the rate of `what` stands."""
+        return f"{self._tenant('rate', tenant)}:{what}"
+
+    def sessions(self, tenant: TenantId, subject: str = "") -> str:
+        """Sorted set with a time to live: the sessions of a tenant, or of one subject of it, by their end."""
+        return f"{self._tenant('sessions', tenant)}:{subject}"
+
     # -- workers (store/registry.py, calls.py, demand.py, feed.py) ------------------------------------------
 
     def templates(self, tenant: TenantId) -> str:
@@ -110,7 +153,7 @@ class Keys:
         return self._tenant("templates", tenant)
 
     def declared(self, tenant: TenantId, group: str) -> str:
-        """Set of what a worker group has registered: URIs and templates."""
+        """Sorted set of what a group has registered, by when it was last declared, in ms."""
         return f"{self._tenant('declared', tenant)}:{group}"
 
     def groups(self, number: int = 0) -> str:

@@ -5,8 +5,9 @@ Decided calls as in publishing.py. Rules:
 1. What a live group has registered, no other group gets: the second hears Conflict. Of a group without a live
    worker anybody may take it.
 2. Published contents under the same URI win, always; the registration waits until they are removed.
-3. Each registration is one script and announced by one entry. It is also noted in the set of what its group
-   declared, so that the sweep finds what is left of a group that died.
+3. Each registration is one script and announced by one entry. It is also noted among what its group declared,
+   with the time: a worker repeats its registrations, and what nobody has repeated for a while is swept,
+   whether its group died or its next release does not have it.
 """
 
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ CONSUMERS = "workers"
 MAX_GROUP = 64
 """Characters of a worker group's name."""
 
+
+SWEPT_AT_ONCE = 100
 
 Status = Literal["registered", "unchanged", "published", "owned", "conflict"]
 
@@ -117,11 +120,13 @@ def register_template(
     return Call(script("register_template"), names, args, _registration)
 
 
-def unregister(keys: Keys, tenant: TenantId, group: str, uri: str, *, is_swept: bool = False) -> Call[int]:
-    """Decide to remove a fixed URI of a group; `is_swept`: only if the group has no live worker."""
+def unregister(
+    keys: Keys, tenant: TenantId, group: str, uri: str, *, unheard_ms: int | None = None
+) -> Call[int]:
+    """Decide to remove a fixed URI; with `unheard_ms` only if nobody has declared it for so long."""
     key = ResourceKey(tenant, uri)
     args: list[Value] = [
-        *fresh(), tenant, uri, member(key), TOMBSTONE_MS, group, LAPSE_MS if is_swept else "",
+        *fresh(), tenant, uri, member(key), TOMBSTONE_MS, group, _text(unheard_ms),
     ]  # fmt: skip
     names = [
         *_log(keys, tenant),
@@ -130,17 +135,16 @@ def unregister(keys: Keys, tenant: TenantId, group: str, uri: str, *, is_swept: 
         keys.order(tenant),
         keys.expiry(keys.log_number(tenant)),
         keys.declared(tenant, group),
-        keys.workers(tenant, group),
     ]
     return Call(script("unregister"), names, args, int)
 
 
 def unregister_template(
-    keys: Keys, tenant: TenantId, group: str, template: str, *, is_swept: bool = False
+    keys: Keys, tenant: TenantId, group: str, template: str, *, unheard_ms: int | None = None
 ) -> Call[int]:
-    """Decide to remove a template of a group; `is_swept`: only if the group has no live worker."""
-    args: list[Value] = [*fresh(), tenant, template, group, LAPSE_MS if is_swept else ""]
-    names = [*_template(keys, tenant), keys.declared(tenant, group), keys.workers(tenant, group)]
+    """Decide to remove a template; with `unheard_ms` only if nobody has declared it for so long."""
+    args: list[Value] = [*fresh(), tenant, template, group, _text(unheard_ms)]
+    names = [*_template(keys, tenant), keys.declared(tenant, group)]
     return Call(script("unregister_template"), names, args, int)
 
 
@@ -195,38 +199,42 @@ async def templates(redis: Client, keys: Keys, tenant: TenantId) -> list[Declare
     return declared
 
 
-async def lapsed_groups(redis: Client, keys: Keys, number: int, after_ms: int) -> list[tuple[TenantId, str]]:
-    """Return the groups of a log whose last heartbeat is more than `after_ms` ago by Redis' clock.
+async def groups(redis: Client, keys: Keys, number: int) -> list[tuple[TenantId, str]]:
+    """Return the groups of a log that have something registered, or had lately.
 
     Raises:
         StoreUnavailable, WrongStore: as scripts.run.
     """
     with translated():
-        seconds, micros = await cast("Any", redis).time()
-        until = seconds * 1000 + micros // 1000 - after_ms
-        found = await cast("Any", redis).zrangebyscore(keys.groups(number), "-inf", until, start=0, num=20)
+        found = await cast("Any", redis).zrange(keys.groups(number), 0, -1)
     return [_group(each) for each in found]
 
 
+async def unheard(
+    redis: Client, keys: Keys, tenant: TenantId, group: str, unheard_ms: int
+) -> tuple[list[tuple[bool, str]], bool]:
+    """Return what nobody has declared for so long (is it a template, and its text), and if that is all.
+
+    Raises:
+        StoreUnavailable, WrongStore: as scripts.run.
+    """
+    name = keys.declared(tenant, group)
+    with translated():
+        seconds, micros = await cast("Any", redis).time()
+        until = seconds * 1000 + micros // 1000 - unheard_ms
+        found = await cast("Any", redis).zrangebyscore(name, "-inf", until, start=0, num=SWEPT_AT_ONCE)
+        count = await cast("Any", redis).zcard(name)
+    return [(each.startswith(b"t"), each[1:].decode()) for each in found], len(found) == count
+
+
 async def forget_group(redis: Client, keys: Keys, tenant: TenantId, group: str) -> None:
-    """Forget a group of which nothing is left; should it live again, its heartbeat says so.
+    """Forget a group of which nothing is left; should it live, its next heartbeat says so.
 
     Raises:
         StoreUnavailable, WrongStore: as scripts.run.
     """
     with translated():
         await cast("Any", redis).zrem(keys.groups(keys.log_number(tenant)), _member(tenant, group))
-
-
-async def declared(redis: Client, keys: Keys, tenant: TenantId, group: str) -> list[tuple[bool, str]]:
-    """Return what a group has registered: whether it is a template, and its text.
-
-    Raises:
-        StoreUnavailable, WrongStore: as scripts.run.
-    """
-    with translated():
-        found = await cast("Any", redis).smembers(keys.declared(tenant, group))
-    return [(each.startswith(b"t"), each[1:].decode()) for each in found]
 
 
 def conflict(group: str, tenant: TenantId, declaration: Declaration, owner: str) -> Conflict:

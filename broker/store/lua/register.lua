@@ -14,6 +14,10 @@
 --@include append
 --@include alive
 
+local function note()
+  redis.call('ZADD', KEYS[6], string.format('%.0f', now_ms()), 'u' .. ARGV[5])
+end
+
 -- As in publish.lua: how much of a digest is about what resources/list shows.
 local LISTED = 24
 
@@ -23,10 +27,10 @@ if not h then
 end
 local r = redis.call('HMGET', KEYS[3], 'dig', 'grp', 'exp', 'ver')
 local before, owner = r[1] or '', r[2] or ''
-redis.call('SISMEMBER', KEYS[6], 'u' .. ARGV[5])
+redis.call('ZSCORE', KEYS[6], 'u' .. ARGV[5])
 local is_live = before ~= ''
 if is_live and redis.call('HSTRLEN', KEYS[3], 'body') > 0 then
-  redis.call('SADD', KEYS[6], 'u' .. ARGV[5])
+  note()
   return {'published', ''}
 end
 if is_live and owner ~= ARGV[6] then
@@ -38,7 +42,7 @@ if is_live and owner ~= ARGV[6] then
   end
 end
 if is_live and before == ARGV[9] then
-  redis.call('SADD', KEYS[6], 'u' .. ARGV[5])
+  note()
   return {'unchanged', owner}
 end
 local is_listed_anew = string.sub(before, 1, LISTED) ~= string.sub(ARGV[9], 1, LISTED)
@@ -57,7 +61,7 @@ local n, epoch = append(h, unpack(entry))
 if not n then
   return epoch
 end
-redis.call('SADD', KEYS[6], 'u' .. ARGV[5])
+note()
 redis.call('ZADD', KEYS[5], 0, ARGV[5])
 if is_listed_anew then
   redis.call('HSET', KEYS[4], 'e', epoch, 'n', n, 'm', ARGV[2])

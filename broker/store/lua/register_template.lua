@@ -11,6 +11,10 @@
 --@include alive
 --@include relist
 
+local function note()
+  redis.call('ZADD', KEYS[6], string.format('%.0f', now_ms()), 't' .. ARGV[5])
+end
+
 local h, refusal = read_head()
 if not h then
   return refusal
@@ -18,7 +22,7 @@ end
 local before = redis.call('HGET', KEYS[3], ARGV[5])
 local owner = before and string.match(before, '^[^\n]*') or ''
 local value = ARGV[6] .. '\n' .. ARGV[9]
-redis.call('SISMEMBER', KEYS[6], 't' .. ARGV[5])
+redis.call('ZSCORE', KEYS[6], 't' .. ARGV[5])
 check_lists()
 if before and owner ~= ARGV[6] then
   if owner ~= ARGV[7] then
@@ -28,7 +32,7 @@ if before and owner ~= ARGV[6] then
     return {'conflict', owner}
   end
 end
-redis.call('SADD', KEYS[6], 't' .. ARGV[5])
+note()
 if before == value then
   return {'unchanged', owner}
 end

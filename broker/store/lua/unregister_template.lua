@@ -1,9 +1,9 @@
 -- unregister_template.lua: a template that a group answers no more, removed and announced, or swept.
 --
 -- KEYS[1] log, KEYS[2] head, KEYS[3] templates, KEYS[4] the tenant's list, KEYS[5] the tenant's templates as a
--- list, KEYS[6] what the group declared, KEYS[7] the group's workers.
+-- list, KEYS[6] what the group declared.
 -- ARGV[1] schema, ARGV[2] mark, ARGV[3] epoch, ARGV[4] tenant, ARGV[5] template, ARGV[6] group, ARGV[7] if it
--- is swept: lapse of a worker in ms, else ''.
+-- is swept: for how many ms nobody may have declared it, else ''.
 -- Returns as unregister.lua.
 
 --@include append
@@ -14,11 +14,11 @@ local h, refusal = read_head()
 if not h then
   return refusal
 end
-if ARGV[7] ~= '' and live(KEYS[7], ARGV[7]) > 0 then
+local declared = redis.call('ZSCORE', KEYS[6], 't' .. ARGV[5])
+if ARGV[7] ~= '' and declared and tonumber(declared) > now_ms() - tonumber(ARGV[7]) then
   return -1
 end
 local before = redis.call('HGET', KEYS[3], ARGV[5])
-redis.call('SISMEMBER', KEYS[6], 't' .. ARGV[5])
 check_lists()
 local is_ours = before and string.match(before, '^[^\n]*') == ARGV[6]
 if is_ours then
@@ -28,5 +28,5 @@ if is_ours then
   end
   redis.call('HDEL', KEYS[3], ARGV[5])
 end
-redis.call('SREM', KEYS[6], 't' .. ARGV[5])
+redis.call('ZREM', KEYS[6], 't' .. ARGV[5])
 return is_ours and 1 or 0

@@ -20,4 +20,4 @@ redis.call('ZADD', KEYS[1], now, ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now_ms() - tonumber(ARGV[3])))
 redis.call('ZADD', KEYS[2], now, ARGV[2])
-return {redis.call('ZCARD', KEYS[1]), redis.call('SCARD', KEYS[5]), now, redis.call('HGET', KEYS[6], 'epoch') or ''}
+return {redis.call('ZCARD', KEYS[1]), redis.call('ZCARD', KEYS[5]), now, redis.call('HGET', KEYS[6], 'epoch') or ''}
