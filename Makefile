@@ -7,7 +7,7 @@
 
 PYTHON ?= python3
 DOCS ?= docs
-PYTEST ?=
+PYTEST ?= -n auto
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_VERSION := 26.3
@@ -34,9 +34,11 @@ check: .venv/dev
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
 	$(BIN)/python scripts/configuration.py --check
+	$(BIN)/python scripts/metrics.py --check
 
 docs: .venv/dev
 	$(BIN)/python scripts/configuration.py
+	$(BIN)/python scripts/metrics.py
 
 lock:
 	PIP_VERSION=$(PIP_VERSION) PYTHON=$(PYTHON) scripts/lock

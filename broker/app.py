@@ -9,7 +9,11 @@ from typing import Any
 from fastapi import FastAPI
 
 from broker.core.errors import Misconfigured
-from broker.http.auth import OpenAuth
+from broker.directory import Directory
+from broker.guard import Guard
+from broker.http.address import endpoint
+from broker.http.auth import build as build_auth
+from broker.http.auth.metadata import Metadata
 from broker.http.catalog import Catalog
 from broker.http.handshake import HandshakeEra, SessionRules
 from broker.http.health import Health
@@ -20,28 +24,30 @@ from broker.replica import Pace, Replica
 from broker.sessions import Sessions
 from broker.settings import Settings
 from broker.store.client import Connect
+from broker.store.control import Control
 from broker.store.keys import Keys
 from broker.store.sessions import SessionStore
+from broker.telemetry.exposition import Exposition
 from broker.wire import cue
 from broker.wire.cue import Cue
 from broker.wire.headers import Perimeter
 from broker.wire.server import Offers
 
-MCP_PATHS = frozenset({"/mcp", "/mcp/"})
-"""Both are served as they are: clients do not follow a redirect of a POST."""
-
 
 class PublicApp:
-    """Sends the MCP path to its endpoint and the rest to FastAPI, whose wrappers a stream cannot afford."""
+    """Sends the MCP addresses to their endpoint and the rest to FastAPI, whose wrappers no stream can afford."""
 
-    def __init__(self, mcp: McpEndpoint, rest: FastAPI) -> None:
+    def __init__(self, mcp: McpEndpoint, metadata: Metadata, rest: FastAPI) -> None:
         self._mcp = mcp
+        self._metadata = metadata
         self._rest = rest
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one ASGI scope."""
-        if scope["type"] == "http" and scope["path"] in MCP_PATHS:
+        if scope["type"] == "http" and endpoint(scope) is not None:
             await self._mcp(scope, receive, send)
+        elif scope["type"] == "http" and self._metadata.is_at(scope):
+            await self._metadata(scope, receive, send)
         else:
             await self._rest(scope, receive, send)
 
@@ -69,9 +75,18 @@ def build(settings: Settings) -> Broker:
         raise Misconfigured("No Redis was given to the broker; set BROKER_REDIS_URL.")
     replica: Replica[Cue] = Replica(_connect(settings, settings.redis_url), cue.encode, _pace(settings))
     catalog = Catalog(
-        replica.redis, replica.keys, settings.list.page_size, replica.callbacks
+        replica.redis, replica.keys, settings.list.page_size, replica.callbacks, replica.metrics
     )
-    authenticate = OpenAuth(settings.auth).authenticate
+    directory = Directory(Control(replica.redis, replica.keys))
+    auth = build_auth(settings, directory)
+    replica.ask(
+        Guard(
+            directory,
+            is_open=settings.auth.mode == "open",
+            max_age=settings.stream.max_age_seconds,
+            retry_ms=settings.http.retry_ms,
+        )
+    )
     is_on = settings.list.empty_tools_and_prompts
     offers = Offers(has_empty_tools=is_on, has_empty_prompts=is_on)
     rules = SessionRules(
@@ -83,11 +98,12 @@ def build(settings: Settings) -> Broker:
     store = SessionStore(replica.redis, replica.keys)
     sessions = Sessions(replica, store, rules.idle_ms)
     replica.tell(sessions)
+    perimeter = Perimeter(frozenset(settings.http.allowed_hosts), frozenset(settings.http.allowed_origins))
     mcp = McpEndpoint(
         ModernEra(replica, catalog, offers, settings.listen.max_uris),
         HandshakeEra(replica, sessions, store, catalog, offers=offers, rules=rules),
-        authenticate,
-        Perimeter(frozenset(settings.http.allowed_hosts), frozenset(settings.http.allowed_origins)),
+        auth.gate,
+        perimeter,
         max_body_bytes=settings.http.max_body_bytes,
         metrics=replica.metrics,
     )
@@ -96,8 +112,12 @@ def build(settings: Settings) -> Broker:
         description="Publish resources; MCP clients that subscribe to them hear of it on /mcp.",
         lifespan=_lifespan(replica),
     )
-    rest.include_router(router(replica.redis, replica.keys, authenticate, _limits(settings)))
-    return Broker(PublicApp(mcp, rest), Health(replica), replica)
+    rest.include_router(router(replica.redis, replica.keys, auth.gate, _limits(settings), perimeter))
+    return Broker(
+        PublicApp(mcp, Metadata(auth.challenge), rest),
+        Health(replica, Exposition(replica.metrics).page),
+        replica,
+    )
 
 
 def _lifespan(replica: Replica[Cue]) -> Any:

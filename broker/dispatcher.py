@@ -6,6 +6,7 @@ by more than a slice.
 """
 
 import asyncio
+import time
 from collections import deque
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +19,9 @@ W = TypeVar("W")
 SLICE = 256
 """Connections flushed before the loop runs again: about 3 ms at 11 µs each."""
 LIST_HOLD_SECONDS = 1.0
+CLOCK_STEP_SECONDS = 1.0
+CLOCK_DRIFT_SECONDS = 0.0005
+"""Between two heartbeats."""
 
 
 class Dispatcher(Generic[W]):
@@ -28,6 +32,8 @@ class Dispatcher(Generic[W]):
         self._metrics = metrics
         self._dirty: deque[Connection[Any]] = deque()
         self._is_scheduled = False
+        self._oldest_ms = 0
+        self._ahead = 0.0
 
     def __repr__(self) -> str:
         return f"<Dispatcher {len(self._dirty)} dirty>"
@@ -39,6 +45,26 @@ class Dispatcher(Generic[W]):
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
+    def published(self, at_ms: int) -> None:
+        """Note when a change was published that is about to be told; 0 if its entry does not say."""
+        if not self._oldest_ms:
+            self._oldest_ms = at_ms
+
+    @property
+    def clock_ahead(self) -> float:
+        """By how many seconds the clock of Redis is ahead of ours."""
+        return self._ahead
+
+    def clock_read(self, server_ms: int) -> None:
+        """Take in what the clock of Redis said just now.
+
+        What the answer took on its way makes Redis look behind, so the greatest difference is the truest; it
+        is let go slowly, for clocks that are set.
+        """
+        sample = server_ms / 1000 - time.time()
+        is_near = abs(sample - self._ahead) < CLOCK_STEP_SECONDS
+        self._ahead = max(sample, self._ahead - CLOCK_DRIFT_SECONDS) if is_near else sample
+
     def _run(self) -> None:
         told = 0
         for _ in range(min(SLICE, len(self._dirty))):
@@ -49,6 +75,10 @@ class Dispatcher(Generic[W]):
             loop.call_soon(self._run)
             return
         self._is_scheduled = False
+        if self._oldest_ms:
+            late = time.time() + self._ahead - self._oldest_ms / 1000
+            self._metrics.batch_told(max(0.0, late))
+            self._oldest_ms = 0
         for topic in self._hub.hold():
             loop.call_later(LIST_HOLD_SECONDS, self._release, topic)
 

@@ -53,6 +53,8 @@ class Heart:
         self._metrics = metrics
         self._missed = dict.fromkeys(tails, 0)
         self._behind = dict.fromkeys(tails, 0)
+        self._answered = dict.fromkeys(tails, 0.0)
+        self._lag = dict.fromkeys(tails, 0)
 
     def is_deaf(self, now: float) -> bool:
         """Whether a reader brings nothing for `DEAF_AFTER` seconds while commands are answered."""
@@ -61,6 +63,14 @@ class Heart:
     def is_answered(self, now: float) -> bool:
         """Whether the last heartbeats were answered."""
         return now - self.last_beat <= 2 * INTERVAL + QUIET
+
+    def is_up(self, tail: Tail, now: float) -> bool:
+        """Whether the last heartbeats of one log were answered."""
+        return now - self._answered[tail] <= 2 * INTERVAL + QUIET
+
+    def lag(self, tail: Tail) -> int:
+        """How many entries of a log had not been read at its last heartbeat."""
+        return self._lag[tail]
 
     async def run(self) -> None:
         """Beat for ever."""
@@ -83,7 +93,8 @@ class Heart:
         asked_at = tail.cursor.n
         beat = await self._store.beat(tail.number, self._replica if tail.number == 0 else None)
         now = asyncio.get_running_loop().time()
-        self.last_beat = now
+        self.last_beat = self._answered[tail] = now
+        self._lag[tail] = max(0, beat.head.n - tail.cursor.n) if beat.head.epoch == tail.epoch else 0
         tail.replicas = max(1, len(beat.replicas))
         if tail.number == 0:
             self._on_beat(beat)
@@ -109,5 +120,6 @@ class Heart:
         self._behind[tail] += 1
         if self._behind[tail] >= MISSED:
             self._behind[tail] = 0
+            self._metrics.reader_deaf()
             _log.warning("log_reader_deaf", extra={"log": tail.number})
             await tail.reconnect()

@@ -20,6 +20,7 @@ from broker.core.identity import LIST, Principal, ReplicaId, ResourceKey, Tenant
 from broker.core.log import Discontinuity, Entry
 from broker.core.revision import Revision, Stamp
 from broker.dispatcher import Dispatcher
+from broker.gauges import Gauges
 from broker.heart import Heart
 from broker.resync import Resync
 from broker.store.calls import CallStore
@@ -27,6 +28,7 @@ from broker.store.client import Connect, commands, reader
 from broker.store.log import Beat, LogStore
 from broker.sweeper import Sweeper
 from broker.tail import Tail
+from broker.telemetry import loop_lag
 from broker.telemetry.metrics import Metrics
 from broker.templates import Templates
 from broker.wheel import Wheel
@@ -77,12 +79,13 @@ class Replica(Generic[W]):
         how: Connect,
         encode: Callable[[ResourceKey], W],
         pace: Pace,
+        metrics: Metrics | None = None,
         call_rules: CallRules | None = None,
     ) -> None:
         self.id = new_replica_id()
         self.keys = how.keys
-        self.metrics = Metrics()
-        self.redis = commands(how)
+        self.metrics = metrics or Metrics()
+        self.redis = commands(how, self._script_ran)
         self.hub: Hub[W] = Hub(encode)
         self._reader = reader(how)
         self._pace = pace
@@ -115,6 +118,7 @@ class Replica(Generic[W]):
         self.templates = Templates(self.redis, how.keys, self.log)
         self.callbacks = Callbacks(self.calls, self.templates, self.log)
         self._sweeper = Sweeper(self.redis, how.keys, self.id)
+        self.metrics.watch(Gauges(self, self._tails, self._heart, self._wheel, self._dispatcher).look)
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_draining = False
         self._is_running = False
@@ -126,6 +130,11 @@ class Replica(Generic[W]):
     def streams(self) -> int:
         """How many streams are open."""
         return len(self._wheel)
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether this replica is leaving."""
+        return self._is_draining
 
     def tell(self, sessions: SessionSide) -> None:
         """Tell `sessions` of what concerns them. Before `run`."""
@@ -147,6 +156,7 @@ class Replica(Generic[W]):
                     group.create_task(self._sessions.run(), name="sessions")
                 group.create_task(self._sweeper.run(), name="sweeper")
                 group.create_task(self.calls.run(), name="calls")
+                group.create_task(loop_lag.sample(self.metrics), name="loop lag")
         finally:
             self._is_running = False
             for task in self._tasks:
@@ -284,7 +294,11 @@ class Replica(Generic[W]):
 
     def _apply(self, entry: Entry, tick: int) -> None:
         if entry.session is None:
-            self.hub.dispatch(entry, tick)
+            told = self.hub.dispatch(entry, tick)
+            if told:
+                self._dispatcher.published(entry.at_ms)
+            if self.metrics.tenants:
+                self.metrics.tenant_changed(entry.tenant, told)
         elif self._sessions is not None:
             self._sessions.apply(entry)
 
@@ -292,8 +306,15 @@ class Replica(Generic[W]):
         self._resync.request(tail, why)
 
     def _on_beat(self, beat: Beat) -> None:
+        self._dispatcher.clock_read(beat.server_ms)
         if self._sessions is not None:
             self._sessions.owners_lapsed(beat.replicas)
+
+    def _script_ran(self, name: str, seconds: float, error: Exception | None) -> None:
+        if error is None:
+            self.metrics.script_ran(name, seconds)
+        else:
+            self.metrics.script_failed(name)
 
     async def _reload(self, tail: Tail, may_have_lost: bool) -> None:  # noqa: FBT001 - the resync's one flag
         if self._sessions is not None:

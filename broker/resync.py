@@ -92,6 +92,7 @@ class Resync:
             owed = await self._compare_some(tail, topics[start : start + REVISIONS_PER_CALL])
             told += owed
             await asyncio.sleep(owed / CUES_PER_SECOND)
+        self._metrics.resync_told(told)
         if told or why.may_have_lost:
             _log.info("resync_done", extra={"why": why.value, "keys": len(topics), "cues": told})
 

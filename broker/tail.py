@@ -58,6 +58,8 @@ class Tail:
         self._has_stood = False
         self._jumps = 0
         self._after = "0-0"
+        self.applied = 0
+        """How many entries were taken in."""
         """The id after which to read: as it came, never computed from parts."""
 
     def __repr__(self) -> str:
@@ -173,4 +175,5 @@ class Tail:
                 return why
             self._after = entry_id.decode()
             self._apply(entry, self.cursor.tick)
+        self.applied += len(batch)
         return None

@@ -64,6 +64,8 @@ class Hub(Generic[W]):
         self._topics: dict[ResourceKey, Topic[W]] = {}
         self._subscriptions = 0
         self._cued_lists: dict[Topic[W], None] = {}
+        self.coalesced = 0
+        """How often a change found its topic waiting already."""
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -173,5 +175,7 @@ class Hub(Generic[W]):
                 continue
             if watcher.backlog.add(topic, n):
                 watcher.mark()
+            else:
+                self.coalesced += 1
             told += 1
         return told

@@ -20,7 +20,9 @@ CHANGE = "c"
 REMOVE = "d"
 LIST = "l"
 SESSION = "s"
-"""Kinds of entries: contents or metadata changed; removed; only the list changed; a session changed."""
+ACCESS = "a"
+"""Kinds of entries: contents or metadata changed; removed; only the list changed; a session changed; access
+to the tenant changed (`ended` says what ended: a credential, "*" everything, "" nothing)."""
 
 
 class Entry(NamedTuple):
@@ -36,6 +38,9 @@ class Entry(NamedTuple):
     relists: bool = False
     scopes: frozenset[str] = frozenset()
     session: "SessionEvent | None" = None
+    at_ms: int = 0
+    """When, by the clock of Redis; 0 where the entry does not say. For metrics, never for order."""
+    ended: str = ""
 
     @property
     def revision(self) -> Revision:
@@ -90,7 +95,7 @@ def decode(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
         session = None
         if kind == SESSION:
             session = _session_event(fields)
-        elif kind not in (CHANGE, REMOVE, LIST):
+        elif kind not in (CHANGE, REMOVE, LIST, ACCESS):
             raise Malformed(f"unknown kind {kind!r}")
         uri = fields[b"u"].decode() if kind in (CHANGE, REMOVE) else ""
         if not uri and kind in (CHANGE, REMOVE):
@@ -106,6 +111,8 @@ def decode(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
             relists=kind == LIST or b"l" in fields,
             scopes=frozenset(fields[b"s"].decode().split()) if b"s" in fields else frozenset(),
             session=session,
+            at_ms=int(fields.get(b"w", 0)),
+            ended=fields[b"x"].decode() if kind == ACCESS else "",
         )
     except Malformed:
         raise

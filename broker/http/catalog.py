@@ -19,6 +19,7 @@ from broker.store import resources
 from broker.store.client import Client
 from broker.store.errors import translated
 from broker.store.keys import Keys
+from broker.telemetry.metrics import Metrics
 from broker.wire.cursor import CursorCodec
 from broker.wire.operations import Complete
 
@@ -47,12 +48,13 @@ class Catalog:
     """The read side of the broker, for both eras and for HTTP publishers."""
 
     def __init__(
-        self, redis: Client, keys: Keys, page_size: int, callbacks: Callbacks
+        self, redis: Client, keys: Keys, page_size: int, callbacks: Callbacks, metrics: Metrics
     ) -> None:
         self._redis = redis
         self._keys = keys
         self._page_size = page_size
         self._callbacks = callbacks
+        self._metrics = metrics
         self._codec: CursorCodec | None = None
 
     async def read(self, principal: Principal, uri: str, attend: Attend) -> Reading:
@@ -66,11 +68,14 @@ class Catalog:
         found = await resources.look(self._redis, self._keys, ResourceKey(principal.tenant, uri))
         stored = found.stored
         if stored is not None and may_read(principal, stored.scopes):
+            self._metrics.resource_read("stored")
             scope = "public" if stored.cache_scope == "public" else "private"
             return Reading(stored.contents, stored.stamp, stored.ttl_ms or 0, scope)
         callback = await self._callbacks.find(principal, uri, found)
         if callback is None:
+            self._metrics.resource_read("absent")
             raise ResourceNotFound(uri)
+        self._metrics.resource_read("callback")
         return await attend(self._callbacks.read(principal, uri, callback, found.stamp))
 
     async def complete(self, principal: Principal, asked: Complete, attend: Attend) -> Values:
@@ -83,9 +88,7 @@ class Catalog:
         if asked.ref_type != "ref/resource":
             return Values(())
         return await attend(
-            self._callbacks.complete(
-                principal, asked.ref, asked.argument, asked.value, dict(asked.arguments)
-            )
+            self._callbacks.complete(principal, asked.ref, asked.argument, asked.value, dict(asked.arguments))
         )
 
     async def templates(self, principal: Principal, cursor: str | None) -> Page:

@@ -1,4 +1,4 @@
-"""The internal port: is this replica alive, is it ready, and a first metric.
+"""The internal port: is this replica alive, is it ready, and what its metrics are.
 
 `/livez` never depends on Redis: restarting a broker does not mend a Redis. `/readyz` follows promise 10:
 a Redis that is down is a state that every replica shares, so it does not take them all out of the balancer;
@@ -16,7 +16,6 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _JSON = b"application/json"
-_TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Replica(Protocol):
@@ -28,10 +27,14 @@ class Replica(Protocol):
 
 
 class Health:
-    """The ASGI app of the internal port."""
+    """The ASGI app of the internal port.
 
-    def __init__(self, replica: Replica) -> None:
+    `metrics` makes the page of metrics and its content type from an Accept header.
+    """
+
+    def __init__(self, replica: Replica, metrics: Callable[[str], tuple[bytes, str]]) -> None:
         self._replica = replica
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -46,12 +49,8 @@ class Health:
             case "/readyz":
                 await self._readiness(scope, send)
             case "/metrics":
-                ready = int(self._replica.readiness() is None)
-                text = (
-                    "# HELP broker_ready Whether this replica wants traffic.\n"
-                    f"# TYPE broker_ready gauge\nbroker_ready {ready}\n"
-                )
-                await _send(scope, send, HTTPStatus.OK, _TEXT, text.encode())
+                page, content_type = self._metrics(_accept(scope))
+                await _send(scope, send, HTTPStatus.OK, content_type.encode(), page)
             case _:
                 answer = {"error": "Here are /livez, /readyz and /metrics; MCP is on the public port."}
                 await _answer(scope, send, HTTPStatus.NOT_FOUND, answer)
@@ -66,6 +65,10 @@ class Health:
             await _answer(
                 scope, send, HTTPStatus.SERVICE_UNAVAILABLE, {"status": "unready", "reason": reason}
             )
+
+
+def _accept(scope: Scope) -> str:
+    return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"accept"), "")
 
 
 async def _answer(scope: Scope, send: Send, status: HTTPStatus, body: dict[str, str]) -> None:

@@ -6,11 +6,14 @@ before the status line: a 200 event stream is sent only for an accepted request.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import time
 from typing import Any
 
-from broker.core.errors import BadRequest, BrokerError
+from broker.core.access import READ
+from broker.core.errors import BadRequest, BrokerError, Forbidden, NotFound, Unauthenticated, Unavailable
 from broker.core.identity import Principal
+from broker.http.address import endpoint
+from broker.http.auth.gate import Gate
 from broker.http.exchange import ClientGoneError, Exchange
 from broker.http.handshake import HandshakeEra
 from broker.http.modern import ModernEra
@@ -18,21 +21,47 @@ from broker.telemetry.metrics import Metrics
 from broker.wire import headers, jsonrpc
 from broker.wire.era import Era, choose
 from broker.wire.headers import Perimeter
-from broker.wire.refusal import INTERNAL_ERROR, INVALID_REQUEST, Refusal
+from broker.wire.refusal import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    Refusal,
+)
 
 _log = logging.getLogger(__name__)
 
-Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal]]
+LISTEN = "subscriptions/listen"
+"""A stream, not a request that is answered."""
+
+REASONS = {
+    PARSE_ERROR: "parse_error",
+    INVALID_REQUEST: "invalid_request",
+    METHOD_NOT_FOUND: "method_not_found",
+    INVALID_PARAMS: "invalid_params",
+    INTERNAL_ERROR: "internal",
+}
+"""JSON-RPC's codes as words; a dialect's own codes are "protocol"."""
+
+_REFUSED: tuple[tuple[type[BrokerError], int, int], ...] = (
+    (BadRequest, 400, INVALID_REQUEST),
+    (Unauthenticated, 401, INVALID_REQUEST),
+    (Forbidden, 403, INVALID_REQUEST),
+    (NotFound, 404, INVALID_REQUEST),
+    (Unavailable, 503, INTERNAL_ERROR),
+)
+"""How a caller is refused at the gate, before any era is known."""
 
 
 class McpEndpoint:
-    """An ASGI app for the MCP path."""
+    """An ASGI app for the MCP addresses (address.py)."""
 
     def __init__(
         self,
         modern: ModernEra,
         handshake: HandshakeEra,
-        authenticate: Authenticate,
+        gate: Gate,
         perimeter: Perimeter,
         *,
         max_body_bytes: int,
@@ -40,7 +69,7 @@ class McpEndpoint:
     ) -> None:
         self._modern = modern
         self._handshake = handshake
-        self._authenticate = authenticate
+        self._gate = gate
         self._perimeter = perimeter
         self._max_body_bytes = max_body_bytes
         self._metrics = metrics
@@ -52,11 +81,12 @@ class McpEndpoint:
         try:
             await self._serve(exchange)
         except Refusal as refusal:
-            self._metrics.request_refused(str(refusal.code))
+            self._metrics.request_refused(_reason(refusal))
             await exchange.refuse(refusal)
         except ClientGoneError:
             return
         except Exception:
+            self._metrics.request_failed()
             if exchange.is_started:
                 raise
             _log.exception("request_failed", extra={"method": exchange.method})
@@ -80,17 +110,36 @@ class McpEndpoint:
             await self._handshake.delete(exchange, who)
 
     async def _principal(self, exchange: Exchange) -> Principal:
+        address = endpoint(exchange.scope)
+        tenant = None if address is None else address.tenant
         try:
-            return await self._authenticate(exchange.headers)
-        except BadRequest as error:
-            raise Refusal(400, INVALID_REQUEST, str(error)) from error
+            return await self._gate.admit(exchange.headers, READ, tenant)
         except BrokerError as error:
-            raise Refusal(503, INTERNAL_ERROR, str(error)) from error
+            for kind, status, code in _REFUSED:
+                if isinstance(error, kind):
+                    break
+            else:
+                raise
+            challenge = self._gate.challenge(error, tenant)
+            with_it = () if challenge is None else ((b"www-authenticate", challenge),)
+            if isinstance(error, Unavailable):
+                with_it = ((b"retry-after", b"1"),)
+            raise Refusal(status, code, str(error), headers=with_it) from error
 
     async def _post(self, exchange: Exchange, who: Principal) -> None:
         headers.check_content_type(exchange.headers)
         message = jsonrpc.parse(await exchange.body(self._max_body_bytes))
-        if choose("POST", exchange.headers, message) is Era.MODERN:
+        era = choose("POST", exchange.headers, message)
+        started = time.perf_counter()
+        if era is Era.MODERN:
             await self._modern.post(exchange, who, message)
         else:
             await self._handshake.post(exchange, who, message)
+        if isinstance(message, jsonrpc.Request) and message.method != LISTEN:
+            self._metrics.request_answered(era.value, message.method, time.perf_counter() - started)
+
+
+def _reason(refusal: Refusal) -> str:
+    """Return why a request was refused, as a metric label: the broker's own error, else JSON-RPC's."""
+    cause = refusal.__cause__
+    return cause.reason if isinstance(cause, BrokerError) else REASONS.get(refusal.code, "protocol")

@@ -18,8 +18,10 @@ async def carry(exchange: Exchange, replica: Replica[W], connection: Connection[
     task sleeps in `receive` all the while: the server wakes it when the client has gone, and when the body
     is done.
     """
+    era = "handshake" if exchange.method == "GET" else "modern"
     await exchange.start(200, STREAM_HEADERS)
     writer = AsgiWriter(exchange.send, asyncio.current_task())
+    replica.metrics.stream_opened(era)
     try:
         await exchange.send({"type": "http.response.body", "body": first, "more_body": True})
         connection.start(writer)
@@ -28,3 +30,4 @@ async def carry(exchange: Exchange, replica: Replica[W], connection: Connection[
             pass
     finally:
         writer.close()
+        replica.metrics.stream_left(era)

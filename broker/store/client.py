@@ -27,6 +27,7 @@ from redis.retry import Retry as SyncRetry
 
 from broker.store.keys import SHARDS, Keys
 from broker.store.scripts import SCHEMA, script
+from broker.store.timing import OnScript, TimedRedis
 
 Client = Redis
 """The async client, under the name by which others may hold one: only store/ imports redis."""
@@ -115,8 +116,11 @@ def _options(how: Connect, timeout: float) -> dict[str, Any]:
     return options
 
 
-def commands(how: Connect) -> Redis:
-    """Return the client for everything but tailing; close it with `aclose`."""
+def commands(how: Connect, on_script: OnScript | None = None) -> Redis:
+    """Return the client for everything but tailing; close it with `aclose`.
+
+    `on_script` is told of every call of a script (store/timing.py).
+    """
     make = cast("Any", BlockingConnectionPool).from_url  # its keyword arguments are untyped
     pool = make(
         how.url,
@@ -126,7 +130,7 @@ def commands(how: Connect) -> Redis:
         redis_connect_func=_connected(how),
         **_options(how, how.timeout),
     )
-    return Redis.from_pool(pool)
+    return Redis.from_pool(pool) if on_script is None else TimedRedis(pool, on_script)
 
 
 def reader(how: Connect) -> Redis:

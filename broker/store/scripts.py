@@ -42,11 +42,22 @@ class Script:
     sha: str = field(repr=False)
 
 
+_NAMES: dict[str, str] = {}
+"""Source or digest → name, of the scripts that were used."""
+
+
 @cache
 def script(name: str) -> Script:
     """Return the script lua/`name`.lua."""
     source = _INCLUDE.sub(lambda match: _text(match[1]), _text(name))
-    return Script(name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+    made = Script(name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+    _NAMES[made.sha] = _NAMES[made.source] = name
+    return made
+
+
+def name_of(script_or_sha: object) -> str:
+    """Return the name of one of our scripts by its source or digest, "" for any other."""
+    return _NAMES.get(script_or_sha, "") if isinstance(script_or_sha, str) else ""
 
 
 def _text(name: str) -> str:
