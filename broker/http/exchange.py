@@ -5,6 +5,7 @@ section 4), and the bytes of a stream must be ours.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -20,6 +21,15 @@ STREAM_HEADERS: Headers = (
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 )
+
+TOO_LARGE = 413
+TOO_SLOW = 408
+
+LINGER_BYTES = 16_000_000
+LINGER_SECONDS = 2.0
+"""How much of a body that is too large is read after its refusal, and for how long."""
+BODY_SECONDS = 30.0
+"""How long a body may take to come."""
 
 
 class ClientGoneError(Exception):
@@ -37,6 +47,7 @@ class Exchange:
     ) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        self.scope = scope
         self.headers = _headers(scope["headers"])
         self.extra: list[tuple[bytes, bytes]] = []
         """Headers of whatever the answer will be (CORS, the session's id)."""
@@ -45,13 +56,22 @@ class Exchange:
         self.receive = receive
         self.send = send
 
-    async def body(self, limit: int) -> bytes:
-        """Read the body, counting bytes as they come.
+    async def body(self, limit: int, seconds: float = BODY_SECONDS) -> bytes:
+        """Read the body, of at most `limit` bytes, counted as they come, and within `seconds`.
 
         Raises:
-            Refusal: 413, more than `limit` bytes; what is left of it is not read.
+            Refusal: 413 or 408, too many bytes or too slow; what is left of it is not read.
             ClientGoneError: the client left.
         """
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._body(limit)
+        except TimeoutError:
+            raise Refusal(
+                TOO_SLOW, INVALID_REQUEST, f"The body did not come within {seconds:g} seconds; send it again."
+            ) from None
+
+    async def _body(self, limit: int) -> bytes:
         parts: list[bytes] = []
         size = 0
         declared = self.headers.get("content-length", "")
@@ -96,11 +116,14 @@ class Exchange:
 
     async def answer(self, status: int, content_type: bytes, body: bytes, headers: Headers = ()) -> None:
         """Send a whole answer."""
-        await self.start(
-            status,
-            ((b"content-type", content_type), (b"content-length", b"%d" % len(body)), *NO_STORE, *headers),
-        )
+        await self._answer_head(status, content_type, body, headers)
         await self.send({"type": "http.response.body", "body": body})
+
+    async def _answer_head(self, status: int, content_type: bytes, body: bytes, headers: Headers) -> None:
+        length = b"%d" % len(body)
+        await self.start(
+            status, ((b"content-type", content_type), (b"content-length", length), *NO_STORE, *headers)
+        )
 
     async def nothing(self, status: int, headers: Headers = ()) -> None:
         """Send an answer without a body."""
@@ -115,17 +138,36 @@ class Exchange:
             await self.answer(status, b"application/json", body, headers)
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Send a refusal; 413 closes the connection, since its body was not read."""
-        closing: Headers = ((b"connection", b"close"),) if refusal.status == TOO_LARGE else ()
-        await self.answer(refusal.status, b"application/json", refusal.body(), (*refusal.headers, *closing))
+        """Send a refusal. One of a body that was not read whole closes the connection."""
+        body = refusal.body()
+        if refusal.status not in (TOO_LARGE, TOO_SLOW):
+            await self.answer(refusal.status, b"application/json", body, refusal.headers)
+            return
+        headers = (*refusal.headers, (b"connection", b"close"))
+        await self._answer_head(refusal.status, b"application/json", body, headers)
+        await self.send({"type": "http.response.body", "body": body, "more_body": True})
+        if refusal.status == TOO_LARGE:
+            await self._linger()
+        await self.send({"type": "http.response.body", "body": b""})
+
+    async def _linger(self) -> None:
+        """Read on for a moment, and forget it: closing at once would reset the connection.
+
+        The client's machine would then throw the answer away before the client, still sending, has read it.
+        """
+        left = LINGER_BYTES
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                while left > 0:
+                    message = await self.receive()
+                    left -= len(message.get("body", b""))
+                    if message["type"] == "http.disconnect" or not message.get("more_body"):
+                        return
 
     async def start(self, status: int, headers: Headers) -> None:
         """Send the status line and headers."""
         self.is_started = True
         await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self.extra]})
-
-
-TOO_LARGE = 413
 
 
 def _too_large(limit: int) -> Refusal:
