@@ -65,8 +65,8 @@ class WorkStore:
         self._group = group
         self._worker = worker
 
-    async def take(self, tenants: Sequence[TenantId], count: int, *, waits: bool = True) -> list[Task]:
-        """Take up to `count` new calls of each tenant, waiting up to a second for the first if it `waits`."""
+    async def take(self, tenants: Sequence[TenantId], count: int, wait_ms: int | None) -> list[Task]:
+        """Take up to `count` new calls of each tenant, waiting up to `wait_ms` (None: not at all)."""
         names = {self._keys.calls(tenant, self._group): tenant for tenant in tenants}
         with translated():
             reply = await self._reader.xreadgroup(
@@ -74,7 +74,7 @@ class WorkStore:
                 self._worker,
                 dict.fromkeys(names, ">"),
                 count=count,
-                block=READ_BLOCK_MS if waits else None,
+                block=wait_ms,
             )
         return [task for name, entries in reply or () for task in self._tasks(names[name.decode()], entries)]
 
@@ -129,6 +129,14 @@ class WorkStore:
                 .xack(name, CONSUMERS, task.entry)
                 .xdel(name, task.entry)
                 .execute()
+            )
+
+    async def release(self, task: Task) -> None:
+        """Leave a call that was taken to whoever looks next for silent ones."""
+        name = self._keys.calls(task.tenant, self._group)
+        with translated():
+            await self._commands.xclaim(
+                name, CONSUMERS, self._worker, 0, [task.entry], idle=IDLE_MS, justid=True
             )
 
     async def notes(self, after: dict[TenantId, str]) -> list[tuple[TenantId, str, dict[bytes, bytes]]]:

@@ -1,0 +1,248 @@
+"""Takes calls, lets the worker answer them, and sends the answers.
+
+Rules:
+
+1. A call is taken only when there is room for it: in all, and for its tenant. What is not taken waits in
+   Redis, where any process of the group can have it.
+2. A call that was taken is kept claimed while it runs, and a silent process's call is claimed from it.
+3. No loop here dies of Redis: it waits and goes on.
+4. A call that this process cannot know (another release of the group declares it) is left to the others for a
+   while, before it is answered as unknown.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from broker.core.declaration import CallRequest, CallResult, Failure, encode_result
+from broker.core.errors import BrokerError
+from broker.core.identity import TenantId
+from broker.core.publication import MAX_CONTENT_BYTES
+from broker.store.client import READ_BLOCK_MS
+from broker.store.work import Task, WorkStore
+
+_log = logging.getLogger(__name__)
+
+KEEP_SECONDS = 0.8
+CLAIM_SECONDS = 0.5
+TIDY_SECONDS = 30.0
+CROWDED_WAIT_MS = 50
+"""How long a read waits while a tenant has no room: its calls are not asked for, and must not wait long."""
+PASS_MS = 2000
+"""How old a call must be until it is answered as unknown here, if other processes may know it."""
+ANSWER_OVERHEAD = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ServingRules:
+    """How much a process takes on. Times in seconds."""
+
+    concurrency: int = 64
+    per_tenant: int = 64
+    grace: float = 15.0
+    """How long a process that leaves finishes what it has taken."""
+    max_answer_bytes: int = MAX_CONTENT_BYTES
+
+
+class Calling:
+    """The calls of one worker process. `answer` is the worker's `call`; `knows` says what it declares."""
+
+    def __init__(
+        self,
+        store: WorkStore,
+        tenants: Sequence[TenantId],
+        answer: Callable[[CallRequest], Awaitable[CallResult]],
+        knows: Callable[[str], bool],
+        rules: ServingRules,
+    ) -> None:
+        self._store = store
+        self._tenants = tenants
+        self._answer = answer
+        self._knows = knows
+        self._rules = rules
+        self._running: dict[str, tuple[Task, asyncio.Task[None]]] = {}
+        self._count: Counter[TenantId] = Counter()
+        self._room = asyncio.Event()
+        self._is_leaving = False
+        self.others = 0
+        """How many other processes of the group live."""
+        self.clock = 0.0
+        """What Redis' clock is ahead of ours, in ms."""
+
+    def __repr__(self) -> str:
+        return f"<Calling {len(self._running)} running>"
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being answered."""
+        return not self._running
+
+    # -- taking --------------------------------------------------------------------------------------------
+
+    async def take_forever(self) -> None:
+        """Take calls until `leave`."""
+        failures = 0
+        while not self._is_leaving:
+            tenants = self._open_tenants()
+            if not tenants:
+                self._room.clear()
+                await self._room.wait()
+                continue
+            free = self._rules.concurrency - len(self._running)
+            wait_ms = READ_BLOCK_MS if len(tenants) == len(self._tenants) else CROWDED_WAIT_MS
+            try:
+                for task in await self._store.take(tenants, max(1, free // len(tenants)), wait_ms):
+                    self._begin(task)
+                failures = 0
+            except BrokerError as error:
+                failures += 1
+                if failures == 1:
+                    _log.warning("calls_lost_redis", extra={"error": str(error)})
+                await asyncio.sleep(_backoff(failures))
+
+    async def drain(self) -> None:
+        """Take everything that waits: this is the last process of its group."""
+        while True:
+            taken = await self._store.take(self._tenants, self._rules.concurrency, None)
+            for task in taken:
+                self._begin(task)
+            if not taken:
+                return
+
+    def leave(self) -> None:
+        """Take nothing more."""
+        self._is_leaving = True
+        self._room.set()
+
+    async def finish(self) -> None:
+        """Wait for what runs, within the grace; what is left is left to the other processes."""
+        tasks = [running for _, running in self._running.values()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._rules.grace)
+        for _, running in self._running.values():
+            running.cancel()
+        if self._running:
+            await asyncio.wait([running for _, running in self._running.values()])
+
+    def cancel(self, call: str) -> None:
+        """Nobody waits for `call` any more."""
+        running = self._running.get(call)
+        if running is not None:
+            running[1].cancel("taken back")
+
+    def _open_tenants(self) -> list[TenantId]:
+        if len(self._running) >= self._rules.concurrency:
+            return []
+        return [tenant for tenant in self._tenants if self._count[tenant] < self._rules.per_tenant]
+
+    # -- answering -----------------------------------------------------------------------------------------
+
+    def _begin(self, task: Task) -> None:
+        if task.call in self._running:
+            return
+        self._count[task.tenant] += 1
+        running = asyncio.get_running_loop().create_task(self._serve(task), name=f"call {task.call}")
+        self._running[task.call] = task, running
+        running.add_done_callback(lambda done: self._ended(task, done))
+
+    def _ended(self, task: Task, done: "asyncio.Task[None]") -> None:
+        del self._running[task.call]
+        self._count[task.tenant] -= 1
+        self._room.set()
+        if not done.cancelled() and done.exception() is not None:
+            _log.error("call_not_answered", exc_info=done.exception(), extra={"call": task.call})
+
+    async def _serve(self, task: Task) -> None:
+        age_ms = time.time() * 1000 + self.clock - task.placed_ms
+        left = (task.budget_ms - age_ms) / 1000
+        try:
+            if left <= 0:
+                await self._store.drop(task)
+                return
+            request = dataclasses.replace(CallRequest.decode(task.request), deadline=time.time() + left)
+            if self.others and age_ms < PASS_MS and not self._knows(request.declared):
+                await self._store.release(task)
+                return
+            result = await self._answer(request)
+        except ValueError:
+            _log.exception("call_unreadable", extra={"call": task.call})
+            result = Failure("internal", "The worker cannot read this call.", task.call)
+        except asyncio.CancelledError:
+            if not self._is_leaving:
+                await self._store.drop(task)
+            raise
+        await self._send(task, self._encoded(task, result), time.time() + left)
+
+    def _encoded(self, task: Task, result: CallResult) -> bytes:
+        data = encode_result(result)
+        limit = self._rules.max_answer_bytes + ANSWER_OVERHEAD
+        if len(data) <= limit:
+            return data
+        _log.error(
+            "answer_too_large",
+            extra={"call": task.call, "bytes": len(data), "limit": self._rules.max_answer_bytes},
+        )
+        return encode_result(Failure("internal", "The answer is larger than is allowed.", task.call))
+
+    async def _send(self, task: Task, data: bytes, until: float) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._store.answer(task, data)
+            except BrokerError as error:
+                failures += 1
+                if time.time() > until:
+                    _log.warning("answer_not_sent", extra={"call": task.call, "error": str(error)})
+                    return
+                await asyncio.sleep(_backoff(failures))
+            else:
+                return
+
+    # -- upkeep --------------------------------------------------------------------------------------------
+
+    async def keep_forever(self) -> None:
+        """Say that we are at work on what runs."""
+        while True:
+            await asyncio.sleep(KEEP_SECONDS)
+            by_tenant: dict[TenantId, list[str]] = {}
+            for task, _ in self._running.values():
+                by_tenant.setdefault(task.tenant, []).append(task.entry)
+            for tenant, entries in by_tenant.items():
+                await _attempt("calls_not_kept", self._store.keep(tenant, entries))
+
+    async def claim_forever(self) -> None:
+        """Take over what silent processes have taken, as far as there is room."""
+        while True:
+            await asyncio.sleep(CLAIM_SECONDS * random.uniform(0.7, 1.3))
+            if self._is_leaving:
+                continue
+            for tenant in self._open_tenants():
+                room = self._rules.concurrency - len(self._running)
+                if room > 0:
+                    for task in await _attempt("calls_not_claimed", self._store.claim(tenant, room)) or ():
+                        self._begin(task)
+
+    async def tidy_forever(self) -> None:
+        """Forget what nobody can wait for."""
+        while True:
+            await asyncio.sleep(TIDY_SECONDS * random.uniform(0.7, 1.3))
+            for tenant in self._tenants:
+                await _attempt("calls_not_tidied", self._store.tidy(tenant))
+
+
+async def _attempt(event: str, work: Awaitable[list[Task] | None]) -> list[Task] | None:
+    """Do `work`; what Redis refuses is tried again at the next turn."""
+    try:
+        return await work
+    except BrokerError as error:
+        _log.debug(event, extra={"error": str(error)})
+        return None
+
+
+def _backoff(failures: int) -> float:
+    return min(1.0, 0.05 * 2 ** min(failures, 5)) * random.uniform(0.5, 1.0)

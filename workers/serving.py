@@ -1,0 +1,241 @@
+"""Runs workers: says that they live, keeps their declarations registered, and carries calls to them.
+
+    await serve(worker)                     # until cancelled
+    async with serving(worker): ...         # beside something else
+
+Rules:
+
+1. Nothing here ends because Redis does: loops wait and go on, and what Redis lost is registered again.
+2. A process that leaves is first given no more calls, then finishes what it has taken; if it is the last of
+   its group it also takes what waits. Its registrations stay: they are swept when nobody repeats them, so a
+   restart changes no list.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Protocol
+
+from broker.core.declaration import CallRequest, CallResult, Declaration
+from broker.core.errors import BrokerError, Misconfigured
+from broker.core.identity import TenantId
+from broker.store import embedded, registry
+from broker.store.client import Client, Connect, commands, reader
+from broker.store.keys import Keys
+from broker.store.scripts import Call, run
+from broker.store.work import WorkStore
+from workers.calling import Calling, ServingRules
+from workers.registration import Registrar
+from workers.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+BEAT_SECONDS = 1.0
+
+
+class Served(Protocol):
+    """What is served: a `Worker`, or something that behaves like one."""
+
+    name: str
+    tenants: tuple[TenantId, ...]
+
+    def declarations(self) -> list[Declaration]:
+        """Return what is served now."""
+        ...
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], object]:
+        """Call `callback` whenever `declarations` may have changed."""
+        ...
+
+    def call(self, request: CallRequest) -> Awaitable[CallResult]:
+        """Return what a declared function answers; never raises."""
+        ...
+
+
+class Server:
+    """One worker in this process, between `start` and `leave`."""
+
+    def __init__(self, worker: Served, how: Connect, rules: ServingRules | None = None) -> None:
+        self.id = secrets.token_hex(6)
+        self._worker = worker
+        self._how = how
+        self._rules = rules or ServingRules()
+        self._group = registry.check_group(worker.name)
+        self._redis: Client = commands(how)
+        self._readers = [reader(how) for _ in range(2)]
+        calls, notes = (WorkStore(self._redis, one, how.keys, self._group, self.id) for one in self._readers)
+        self._store = calls
+        self._notes = notes
+        self._calling = Calling(calls, worker.tenants, worker.call, self._knows, self._rules)
+        self._registrar: Registrar | None = None
+        self._after: dict[TenantId, str] = {}
+        self._epochs: dict[TenantId, str] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ends: list[Callable[[], object]] = []
+        self._is_leaving = False
+
+    def __repr__(self) -> str:
+        return f"<Server {self._group!a} {self.id} {self._calling!r}>"
+
+    async def start(self) -> None:
+        """Register and begin to take calls.
+
+        Raises:
+            Conflict: another living worker has one of the URIs.
+            StoreUnavailable, WrongStore: from the store. Whatever was begun is undone by `leave`.
+        """
+        worker = self._worker
+        self._registrar = Registrar(
+            self._redis, self._how.keys, self._group, worker.tenants, worker.declarations
+        )
+        # Alive first: what is registered and not answered would be an error to whoever reads it.
+        await self._beat()
+        await self._registrar.start()
+        self._ends.append(worker.on_change(self._registrar.change))
+        loops = (
+            self._registrar.run(), self._beat_forever(), self._calling.take_forever(),
+            self._calling.keep_forever(), self._calling.claim_forever(), self._calling.tidy_forever(),
+            self._note_forever(),
+        )  # fmt: skip
+        self._tasks = [asyncio.get_running_loop().create_task(loop) for loop in loops]
+
+    async def ended(self) -> None:
+        """Return when a loop has died, which none should.
+
+        Raises:
+            Exception: whatever it died of.
+        """
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    async def leave(self) -> None:
+        """Take no more calls, finish those that were taken, and close."""
+        for end in self._ends:
+            end()
+        self._is_leaving = True
+        try:
+            with contextlib.suppress(BrokerError):
+                is_last = await self._say_leaving()
+                self._calling.leave()
+                if is_last:
+                    await self._calling.drain()
+            self._calling.leave()
+            await self._calling.finish()
+            with contextlib.suppress(BrokerError):
+                for tenant in self._worker.tenants:
+                    await run(self._redis, self._leave(tenant, is_done=True))
+                    await self._store.leave(tenant)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            for client in (*self._readers, self._redis):
+                await client.aclose()
+
+    def _knows(self, declared: str) -> bool:
+        return any(declaration.uri == declared for declaration in self._worker.declarations())
+
+    # -- living --------------------------------------------------------------------------------------------
+
+    async def _beat_forever(self) -> None:
+        failures = 0
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            try:
+                if self._is_leaving:
+                    await self._say_leaving()
+                else:
+                    await self._beat()
+                failures = 0
+            except BrokerError as error:
+                failures += 1
+                if failures == 1:
+                    _log.warning("worker_lost_redis", extra={"group": self._group, "error": str(error)})
+
+    async def _beat(self) -> None:
+        for tenant in self._worker.tenants:
+            asked = time.time()
+            beat = await run(self._redis, registry.beat(self._how.keys, tenant, self._group, self.id))
+            self._calling.clock = beat.server_ms - (asked + time.time()) * 500
+            self._calling.others = beat.live - 1
+            self._after.setdefault(tenant, f"{beat.server_ms}-0")
+            epoch = self._epochs.get(tenant)
+            self._epochs[tenant] = beat.epoch
+            registrar = self._registrar
+            if registrar is None or epoch is None:
+                continue
+            if beat.epoch != epoch or beat.declared < registrar.count:
+                # Redis began anew, or something of ours is gone: say everything again.
+                registrar.change()
+
+    async def _say_leaving(self) -> bool:
+        """Say that we take no more; return whether nobody else does."""
+        others = [await run(self._redis, self._leave(tenant)) for tenant in self._worker.tenants]
+        return not any(others)
+
+    def _leave(self, tenant: TenantId, *, is_done: bool = False) -> Call[int]:
+        return registry.leave(self._how.keys, tenant, self._group, self.id, is_done=is_done)
+
+    async def _note_forever(self) -> None:
+        """Read what every process of the group is told."""
+        while True:
+            try:
+                for tenant, entry, fields in await self._notes.notes(self._after):
+                    self._after[tenant] = entry
+                    if fields.get(b"k") == b"x":
+                        self._calling.cancel(fields[b"c"].decode())
+            except BrokerError:
+                await asyncio.sleep(0.5)
+
+
+def connect(url: str | None = None, *, prefix: str | None = None) -> Connect:
+    """Return how workers reach Redis: by `url`, BROKER_REDIS_URL, or a broker of this machine.
+
+    Raises:
+        Misconfigured: there is none.
+    """
+    settings = Settings()
+    found = url or settings.redis_url or embedded.find(settings.embedded_dir)
+    if found is None:
+        raise Misconfigured(
+            "There is no Redis to serve from: set BROKER_REDIS_URL (or pass url=…), or start a broker on "
+            f"this machine; none keeps an embedded Redis in {settings.embedded_dir}."
+        )
+    return Connect(found, Keys(settings.prefix if prefix is None else prefix))
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    *workers: Served, url: str | None = None, prefix: str | None = None, rules: ServingRules | None = None
+) -> AsyncGenerator[Sequence[Server]]:
+    """Serve `workers` while the block runs; they take calls when it begins, and have left when it ends.
+
+    Raises:
+        Conflict: another living worker has one of the URIs.
+        StoreUnavailable, WrongStore, Misconfigured: Redis cannot be used.
+    """
+    how = connect(url, prefix=prefix)
+    servers = [Server(worker, how, rules) for worker in workers]
+    try:
+        for server in servers:
+            await server.start()
+        yield servers
+    finally:
+        await asyncio.gather(*(server.leave() for server in servers))
+
+
+async def serve(
+    *workers: Served, url: str | None = None, prefix: str | None = None, rules: ServingRules | None = None
+) -> None:
+    """Serve `workers` until cancelled; cancelling lets them finish what they have taken.
+
+    Raises:
+        Conflict, StoreUnavailable, WrongStore, Misconfigured: as `serving`.
+    """
+    async with serving(*workers, url=url, prefix=prefix, rules=rules) as servers:
+        await asyncio.gather(*(server.ended() for server in servers))
