@@ -24,7 +24,7 @@
 
 -- How much of a digest is about what resources/list shows; hex digits, and a letter for each optional field
 -- at the end (core/publication.py).
-local LISTED = 24
+local LISTED, PLAIN = 24, 56
 
 local h, refusal = read_head()
 if not h then
@@ -57,11 +57,10 @@ if not holds(ARGV[10], is_live, n, mark) then
   return {'conflict', epoch, is_live and n or '', mark}
 end
 
-local due = expires ~= '' and redis.call('ZSCORE', KEYS[6], ARGV[6])
-local function schedule()
-  if expires ~= '' and not (due and tonumber(due) <= tonumber(expires)) then
-    redis.call('ZADD', KEYS[6], expires, ARGV[6])
-  end
+local is_due_later = false
+if expires ~= '' then
+  local due = redis.call('ZSCORE', KEYS[6], ARGV[6])
+  is_due_later = not (due and tonumber(due) <= tonumber(expires))
 end
 
 if is_live and before == digest then
@@ -76,7 +75,9 @@ if is_live and before == digest then
   if #fields == 0 then
     return settle(KEYS[7], ARGV[7], ARGV[8], 'unchanged', epoch, n, mark)
   end
-  schedule()
+  if is_due_later then
+    redis.call('ZADD', KEYS[6], expires, ARGV[6])
+  end
   redis.call('HSET', KEYS[3], unpack(fields))
   return remember(KEYS[7], ARGV[7], ARGV[8], 'unchanged', epoch, n, mark)
 end
@@ -110,24 +111,26 @@ end
 if is_listed_anew then
   redis.call('HSET', KEYS[4], 'e', epoch, 'n', n, 'm', mark)
 end
-schedule()
+if is_due_later then
+  redis.call('ZADD', KEYS[6], expires, ARGV[6])
+end
 local fields = {'e', epoch, 'n', n, 'm', mark, 'dig', digest, 'meta', ARGV[12], 'body', ARGV[13]}
 if before == '' and (r[1] or r[5]) then
   -- Over a tombstone.
   redis.call('PERSIST', KEYS[3])
   fields[13], fields[14] = 'gone', ''
 end
--- What was declared before and is not now is blanked in the same command; blank reads as absent.
-local function put(name, value, was_there)
-  if value ~= '' or was_there then
-    fields[#fields + 1] = name
-    fields[#fields + 1] = value
-  end
+local i = #fields
+if version ~= '' then
+  fields[i + 1], fields[i + 2], i = 'ver', version, i + 2
 end
-put('ver', version, false)
-put('exp', expires, r[6])
-put('sc', ARGV[14], string.find(before, 's', LISTED, true))
-put('ttl', ARGV[15], string.find(before, 't', LISTED, true))
-put('cs', ARGV[16], string.find(before, 'p', LISTED, true))
+if expires ~= '' or r[6] then
+  fields[i + 1], fields[i + 2], i = 'exp', expires, i + 2
+end
+if #digest > PLAIN or #before > PLAIN then
+  -- What was declared before and is not now is blanked in the same command; blank reads as absent.
+  fields[i + 1], fields[i + 2], fields[i + 3], fields[i + 4] = 'sc', ARGV[14], 'ttl', ARGV[15]
+  fields[i + 5], fields[i + 6] = 'cs', ARGV[16]
+end
 redis.call('HSET', KEYS[3], unpack(fields))
 return remember(KEYS[7], ARGV[7], ARGV[8], 'published', epoch, n, mark)

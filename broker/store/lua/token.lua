@@ -21,7 +21,8 @@ local function seen(token, ask)
 end
 
 local function remember(token, life, ask, status, epoch, n, mark)
-  redis.call('SET', token, table.concat({status, ARGV[2], epoch, n, mark, ask}, ' '), 'PX', life)
+  redis.call('SET', token, status .. ' ' .. ARGV[2] .. ' ' .. epoch .. ' ' .. n .. ' ' .. mark .. ' ' .. ask,
+    'PX', life)
   return {status, epoch, n, mark}
 end
 
