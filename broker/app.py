@@ -28,6 +28,7 @@ from broker.store.control import Control
 from broker.store.keys import Keys
 from broker.store.sessions import SessionStore
 from broker.telemetry.exposition import Exposition
+from broker.telemetry.metrics import Metrics
 from broker.wire import cue
 from broker.wire.cue import Cue
 from broker.wire.headers import Perimeter
@@ -35,7 +36,7 @@ from broker.wire.server import Offers
 
 
 class PublicApp:
-    """Sends the MCP addresses to their endpoint and the rest to FastAPI, whose wrappers no stream can afford."""
+    """Sends the MCP addresses to their endpoint, the rest to FastAPI, whose wrappers no stream can afford."""
 
     def __init__(self, mcp: McpEndpoint, metadata: Metadata, rest: FastAPI) -> None:
         self._mcp = mcp
@@ -73,7 +74,10 @@ def build(settings: Settings) -> Broker:
     """
     if settings.redis_url is None:
         raise Misconfigured("No Redis was given to the broker; set BROKER_REDIS_URL.")
-    replica: Replica[Cue] = Replica(_connect(settings, settings.redis_url), cue.encode, _pace(settings))
+    metrics = Metrics(tenants=settings.metrics.tenants)
+    replica: Replica[Cue] = Replica(
+        _connect(settings, settings.redis_url), cue.encode, _pace(settings), metrics
+    )
     catalog = Catalog(
         replica.redis, replica.keys, settings.list.page_size, replica.callbacks, replica.metrics
     )

@@ -27,6 +27,12 @@ class CloseReason(enum.StrEnum):
     """More older GET streams of one session than are kept."""
     DRAINING = "draining"
     SLOW_CONSUMER = "slow_consumer"
+    EXPIRED = "expired"
+    """Its credential was about to end."""
+    REVOKED = "revoked"
+    """Its credential, or its tenant's access, was withdrawn."""
+    ROTATED = "rotated"
+    """It reached its greatest age."""
 
 
 class Position(Protocol):

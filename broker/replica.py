@@ -17,7 +17,7 @@ from broker.calls import CallRules, Calls
 from broker.connection import CloseReason, Connection, Renderer
 from broker.core.hub import Hub
 from broker.core.identity import LIST, Principal, ReplicaId, ResourceKey, TenantId, new_replica_id
-from broker.core.log import Discontinuity, Entry
+from broker.core.log import ACCESS, Discontinuity, Entry
 from broker.core.revision import Revision, Stamp
 from broker.dispatcher import Dispatcher
 from broker.gauges import Gauges
@@ -71,6 +71,26 @@ class SessionSide(Protocol):
         ...
 
 
+class AccessSide(Protocol):
+    """What watches the right to each stream (guard.py)."""
+
+    def opened(self, connection: Connection[Any]) -> None:
+        """Watch a stream that is being opened."""
+        ...
+
+    def closed(self, connection: Connection[Any]) -> None:
+        """Forget a stream. Twice is once."""
+        ...
+
+    def apply(self, entry: Entry) -> None:
+        """Take in an access entry, in order with the changes."""
+        ...
+
+    async def run(self) -> None:
+        """Look after the streams for ever."""
+        ...
+
+
 class Replica(Generic[W]):
     """One broker process, as far as it concerns what changes and who is told."""
 
@@ -97,6 +117,7 @@ class Replica(Generic[W]):
             for number in range(how.keys.logs)
         ]
         self._sessions: SessionSide | None = None
+        self._guard: AccessSide | None = None
         self._resync = Resync(self.hub, self.log, how.keys, self._reload, self.metrics)
         self._heart = Heart(
             self.id,
@@ -136,6 +157,10 @@ class Replica(Generic[W]):
         """Whether this replica is leaving."""
         return self._is_draining
 
+    def ask(self, guard: AccessSide) -> None:
+        """Let `guard` decide how long each stream may live. Before `run`."""
+        self._guard = guard
+
     def tell(self, sessions: SessionSide) -> None:
         """Tell `sessions` of what concerns them. Before `run`."""
         self._sessions = sessions
@@ -154,6 +179,8 @@ class Replica(Generic[W]):
                 group.create_task(self._wheel.run(), name="wheel")
                 if self._sessions is not None:
                     group.create_task(self._sessions.run(), name="sessions")
+                if self._guard is not None:
+                    group.create_task(self._guard.run(), name="guard")
                 group.create_task(self._sweeper.run(), name="sweeper")
                 group.create_task(self.calls.run(), name="calls")
                 group.create_task(loop_lag.sample(self.metrics), name="loop lag")
@@ -222,7 +249,10 @@ class Replica(Generic[W]):
 
     def connection(self, principal: Principal, renderer: Renderer[W]) -> Connection[W]:
         """Return a connection that watches nothing yet. Undone by `leave`."""
-        return Connection(principal, renderer, self.tail(principal.tenant), self._dispatcher)
+        connection = Connection(principal, renderer, self.tail(principal.tenant), self._dispatcher)
+        if self._guard is not None:
+            self._guard.opened(connection)
+        return connection
 
     async def watch(
         self, connection: Connection[W], keys: Sequence[ResourceKey], known: Mapping[str, Revision]
@@ -278,6 +308,8 @@ class Replica(Generic[W]):
     def leave(self, connection: Connection[W]) -> None:
         """Forget a connection that has ended, whoever ended it. Twice is once."""
         self._wheel.discard(connection)
+        if self._guard is not None:
+            self._guard.closed(connection)
         self._unwatch(connection)
         reason = connection.ending or CloseReason.CLIENT_LEFT
         self.metrics.stream_closed(reason)
@@ -293,7 +325,10 @@ class Replica(Generic[W]):
     # -- from the log --------------------------------------------------------------------------------------
 
     def _apply(self, entry: Entry, tick: int) -> None:
-        if entry.session is None:
+        if entry.kind == ACCESS:
+            if self._guard is not None:
+                self._guard.apply(entry)
+        elif entry.session is None:
             told = self.hub.dispatch(entry, tick)
             if told:
                 self._dispatcher.published(entry.at_ms)

@@ -9,9 +9,12 @@
     │   ├── InvalidContents     contents or metadata that cannot be published
     │   ├── InvalidCursor       a resources/list cursor that we did not make
     │   └── TooLarge            over a documented limit
+    ├── Unauthenticated         no credential, or one that does not hold
+    ├── Forbidden               the credential holds and does not reach so far
     ├── NotFound                unknown, or not yours: deliberately the same
     │   ├── ResourceNotFound
-    │   └── SessionNotFound
+    │   ├── SessionNotFound
+    │   └── TenantNotFound      also what a tenant has: its keys
     ├── Conflict                If-Match and its like did not hold
     │   └── KeyReused           an idempotency key used for something else
     ├── LimitReached            a quota or limit; later or smaller may work
@@ -100,6 +103,29 @@ class TooLarge(BadRequest):
     reason = "too_large"
 
 
+class Unauthenticated(BrokerError):
+    """No credential, or one that does not hold (RFC 6750, 3.1).
+
+    `is_presented` says whether there was one; only then the answer names an error.
+    """
+
+    reason = "unauthenticated"
+
+    def __init__(self, message: str, *, is_presented: bool = True) -> None:
+        super().__init__(message)
+        self.is_presented = is_presented
+
+
+class Forbidden(BrokerError):
+    """The credential holds and does not reach so far; `scope` is what it lacks, if that would help."""
+
+    reason = "forbidden"
+
+    def __init__(self, message: str, scope: str | None = None) -> None:
+        super().__init__(message)
+        self.scope = scope
+
+
 class NotFound(BrokerError):
     """Unknown, or not yours: deliberately the same (promise 7)."""
 
@@ -125,6 +151,12 @@ class SessionNotFound(NotFound):
         super().__init__("This session has ended or is unknown; start a new one with initialize.")
 
 
+class TenantNotFound(NotFound):
+    """No such tenant, or it has no such thing."""
+
+    reason = "tenant_not_found"
+
+
 class Conflict(BrokerError):
     """The resource is not at the revision that the caller expected."""
 
@@ -138,9 +170,13 @@ class KeyReused(Conflict):
 
 
 class LimitReached(BrokerError):
-    """A quota or limit was reached."""
+    """A quota or limit was reached; `retry_after` is when trying again makes sense, in seconds, if known."""
 
     reason = "limit"
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Unavailable(BrokerError):

