@@ -25,6 +25,7 @@ from broker.settings.group import (
     ListenSettings,
     ListSettings,
     LogSettings,
+    MetricsSettings,
     RedisSettings,
     SessionSettings,
     StreamSettings,
@@ -114,6 +115,7 @@ class Settings(BaseSettings):
     stream: StreamSettings = StreamSettings()
     redis: RedisSettings = RedisSettings()
     log: LogSettings = LogSettings()
+    metrics: MetricsSettings = MetricsSettings()
 
     @field_validator("redis_url")
     @classmethod

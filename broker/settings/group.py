@@ -205,7 +205,7 @@ class MetricsSettings(Group):
     tenants: int = setting(
         0,
         "tenants",
-        "For how many tenants metrics have a series of their own, named; the rest is summed up. 0 names none.",
+        "For how many tenants metrics have series of their own, by name; the rest is summed up.",
         ge=0,
         le=1000,
     )

@@ -55,7 +55,16 @@ def _histogram(name: str, text: str, bounds: tuple[float, ...], **labels: tuple[
     return Metric(name, Kind.HISTOGRAM, text, labels, bounds)
 
 
-CLOSE_REASONS = ("client_left", "session_ended", "replaced", "draining", "slow_consumer")
+CLOSE_REASONS = (
+    "client_left",
+    "session_ended",
+    "replaced",
+    "draining",
+    "slow_consumer",
+    "expired",
+    "revoked",
+    "rotated",
+)
 RESYNC_REASONS = ("reconnect", "gap", "fork", "epoch")
 READ_KINDS = ("stored", "callback", "absent")
 CALL_OUTCOMES = ("answered", "failed", "timed_out", "cancelled", "no_worker")
@@ -145,7 +154,7 @@ _METRICS = (
     _counter(
         "broker_requests_refused_total",
         "Requests that were refused, by the error's reason.",
-        reason=("limit", "unavailable", "store_unavailable", "unauthorized", "forbidden"),
+        reason=("limit", "unavailable", "store_unavailable", "unauthenticated", "forbidden"),
     ),
     _counter(
         "broker_requests_failed_total", "Requests that failed by a bug of ours; the log has the traceback."

@@ -215,3 +215,21 @@ async def test_a_lost_redis_shows_and_so_does_its_return(
     await until(lambda: up() == 1, "Redis up again", 15)
     await until(lambda: value(metrics_page(replica), "broker_log_settled", log="0") == 1, "compared", 15)
     assert (value(metrics_page(replica), "broker_resyncs_total") or 0) >= 1
+
+
+async def test_the_loudest_tenants_are_named_where_the_operator_asks(
+    redis_server: RedisServer, new_fleet: Callable[..., Fleet], http: httpx.AsyncClient
+) -> None:
+    fleet = new_fleet(redis_server.url, 1, BROKER_METRICS__TENANTS="1")
+    replica = fleet[0]
+    async with Modern(replica.url, "loud", http) as loud, Modern(replica.url, "quiet", http) as quiet:
+        streams = [await loud.listen([f"docs://{i}"]) for i in range(3)] + [await quiet.listen(["docs://1"])]
+        page = metrics_page(replica)
+        assert value(page, "broker_tenant_streams_open", tenant="loud") == 3
+        assert value(page, "broker_tenant_streams_open", tenant="other") == 1
+        async with Publisher(redis_server.url, tenant="loud", prefix=fleet.prefix) as publisher:
+            await publisher.publish("docs://1", "x")
+        await streams[1].cue("docs://1")
+        assert value(metrics_page(replica), "broker_tenant_cues_total", tenant="loud") == 1
+        for stream in streams:
+            await stream.close()
