@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from broker.calls import CallRules
 from broker.core.errors import Misconfigured
 from broker.directory import Directory
 from broker.guard import Guard
@@ -76,7 +77,7 @@ def build(settings: Settings) -> Broker:
         raise Misconfigured("No Redis was given to the broker; set BROKER_REDIS_URL.")
     metrics = Metrics(tenants=settings.metrics.tenants)
     replica: Replica[Cue] = Replica(
-        _connect(settings, settings.redis_url), cue.encode, _pace(settings), metrics
+        _connect(settings, settings.redis_url), cue.encode, _pace(settings), metrics, _calls(settings)
     )
     catalog = Catalog(
         replica.redis, replica.keys, settings.list.page_size, replica.callbacks, replica.metrics
@@ -153,6 +154,15 @@ def _pace(settings: Settings) -> Pace:
         write_deadline=settings.stream.write_deadline_seconds,
         drain=settings.drain_seconds,
         retry_ms=settings.http.retry_ms,
+    )
+
+
+def _calls(settings: Settings) -> CallRules:
+    return CallRules(
+        deadline=settings.worker.call_seconds,
+        running_per_tenant=settings.worker.running_per_tenant,
+        kept_bytes=settings.worker.kept_bytes,
+        unheard=settings.worker.unheard_seconds,
     )
 
 

@@ -50,6 +50,8 @@ class CallRules:
     deadline: float = 10.0
     running_per_tenant: int = 500
     kept_bytes: int = 64_000_000
+    unheard: float = 30.0
+    """How long what a worker registered stays once nobody repeats it."""
 
 
 @dataclass(slots=True)

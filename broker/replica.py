@@ -32,6 +32,7 @@ from broker.telemetry import loop_lag
 from broker.telemetry.metrics import Metrics
 from broker.templates import Templates
 from broker.wheel import Wheel
+from broker.withdrawal import Withdrawal
 
 _log = logging.getLogger(__name__)
 
@@ -127,18 +128,21 @@ class Replica(Generic[W]):
             on_beat=self._on_beat,
             metrics=self.metrics,
         )
+        call_rules = call_rules or CallRules()
         self._inbox_reader = reader(how)
         self.calls = Calls(
             self.redis,
             CallStore(self.redis, self._inbox_reader, how.keys, self.id),
             how.keys,
-            rules=call_rules or CallRules(),
+            rules=call_rules,
             spawn=self.spawn,
             metrics=self.metrics,
         )
         self.templates = Templates(self.redis, how.keys, self.log)
         self.callbacks = Callbacks(self.calls, self.templates, self.log)
-        self._sweeper = Sweeper(self.redis, how.keys, self.id)
+        self._sweeper = Sweeper(
+            self.redis, how.keys, self.id, Withdrawal(self.redis, how.keys, call_rules.unheard)
+        )
         self.metrics.watch(Gauges(self, self._tails, self._heart, self._wheel, self._dispatcher).look)
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_draining = False

@@ -29,6 +29,7 @@ from broker.settings.group import (
     RedisSettings,
     SessionSettings,
     StreamSettings,
+    WorkerSettings,
     setting,
 )
 from broker.store.keys import Keys
@@ -116,6 +117,7 @@ class Settings(BaseSettings):
     redis: RedisSettings = RedisSettings()
     log: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
+    worker: WorkerSettings = WorkerSettings()
 
     @field_validator("redis_url")
     @classmethod
