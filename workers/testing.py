@@ -116,7 +116,7 @@ class TestClient:
             CallFailed: the callback failed.
         """
         if not any(each.uri == template for each in self._visible()):
-            return Completion(())
+            return Completion((), has_more=False)
         result = await self._call(
             "complete", template, template, argument=variable, value=value, arguments=arguments
         )
