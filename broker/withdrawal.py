@@ -1,8 +1,8 @@
 """Withdraws what no worker declares any more: of groups that died, and what a group's next release dropped.
 
-Workers repeat their registrations (workers/registration.py); what nobody repeated for a while goes, each by an
-ordinary call with its entry. After an outage of Redis nobody could repeat anything, so the sweep begins only
-once the sweeper has had Redis without a break for as long.
+Workers repeat their registrations (workers/registration.py); what nobody repeated for a while goes, each by
+an ordinary call with its entry. After an outage of Redis nobody could repeat anything, so the sweep begins
+only once the sweeper has had Redis without a break for as long.
 """
 
 import logging

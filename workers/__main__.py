@@ -1,4 +1,7 @@
-"""The `workers` command: workers that need no code of yours. `workers folder PATH` publishes a folder.
+"""The `workers` command: run workers of yours, or one that needs no code.
+
+`workers run module:worker` serves, `workers dev module:worker` does with a broker and reload, `workers folder
+PATH` publishes a folder.
 
 Exit codes as those of `broker`: 0 done, 1 trying again may help, 2 something must be changed first.
 """
@@ -13,7 +16,10 @@ from pathlib import Path
 
 from broker.core.errors import BrokerError, Misconfigured
 from broker.telemetry import logging
+from workers.calling import ServingRules
+from workers.loading import load
 from workers.publisher import Publisher
+from workers.serving import serve
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -24,12 +30,55 @@ def _parser() -> argparse.ArgumentParser:
     folder.add_argument("--base", default="docs://", help="what its URIs begin with (default: docs://)")
     folder.add_argument("--glob", default="*", help='which files, by their names, as "*.md" (default: all)')
     folder.add_argument("--tenant", help="the tenant to publish for [BROKER_TENANT; default: default]")
-    folder.add_argument("--redis-url", help="the brokers' Redis [BROKER_REDIS_URL; default: this machine's]")
-    folder.add_argument("--prefix", help="what every Redis key begins with [BROKER_PREFIX; default: mrb]")
+    _add_place(folder)
     folder.add_argument(
         "--scope", action="append", default=[], help="a scope that readers must have; may be repeated"
     )
+    run = commands.add_parser("run", help="serve workers of yours until a signal comes")
+    _add_workers(run)
+    _add_place(run)
+    dev = commands.add_parser("dev", help="a broker, and workers of yours that start anew when they change")
+    _add_workers(dev)
+    dev.add_argument("--watch", type=Path, default=Path(), help="the folder of the code (default: this one)")
     return parser
+
+
+def _add_place(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--redis-url", help="the brokers' Redis [BROKER_REDIS_URL; default: this machine's]")
+    command.add_argument("--prefix", help="what every Redis key begins with [BROKER_PREFIX; default: mrb]")
+
+
+def _add_workers(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "workers", nargs="+", metavar="MODULE:WORKER", help="what to serve, as it would be imported"
+    )
+    command.add_argument(
+        "--concurrency", type=int, default=64, help="calls answered at once by each worker (default: 64)"
+    )
+
+
+async def _serve(arguments: argparse.Namespace) -> None:
+    if arguments.concurrency < 1:
+        raise Misconfigured("--concurrency is at least 1.")
+    workers = [load(named) for named in arguments.workers]
+    rules = ServingRules(concurrency=arguments.concurrency, per_tenant=arguments.concurrency)
+    await serve(*workers, url=arguments.redis_url, prefix=arguments.prefix, rules=rules)
+
+
+async def _develop(arguments: argparse.Namespace) -> None:
+    try:
+        from workers import dev  # noqa: PLC0415 # an extra that may be missing
+    except ModuleNotFoundError as error:
+        if error.name != "watchfiles":
+            raise
+        raise Misconfigured(
+            "workers dev needs watchfiles: pip install 'mcp-resource-broker[server,embedded,folder]'."
+        ) from None
+    # A mistake in the names is said before anything is started.
+    for named in arguments.workers:
+        load(named)
+    options = ["--concurrency", str(arguments.concurrency)]
+    await dev.run(arguments.workers, options, arguments.watch.resolve())
 
 
 async def _follow(arguments: argparse.Namespace) -> None:
@@ -48,8 +97,11 @@ async def _follow(arguments: argparse.Namespace) -> None:
         await FolderWorker(folder, publisher, tuple(arguments.scope)).run()
 
 
+_COMMANDS = {"folder": _follow, "run": _serve, "dev": _develop}
+
+
 async def _until_signal(arguments: argparse.Namespace) -> None:
-    task = asyncio.ensure_future(_follow(arguments))
+    task = asyncio.ensure_future(_COMMANDS[arguments.command](arguments))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     with contextlib.suppress(asyncio.CancelledError):

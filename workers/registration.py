@@ -11,7 +11,6 @@ comes back, and what nobody repeats is swept by the brokers. Rules:
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
 
 from broker.core.declaration import Declaration
 from broker.core.errors import BrokerError
@@ -22,10 +21,10 @@ from broker.store.client import Client
 from broker.store.keys import Keys
 from broker.store.registry import Registration
 from broker.store.scripts import Call
+from workers.served import Served
 
 _log = logging.getLogger(__name__)
 
-REPEAT_SECONDS = 10.0
 BATCH = 64
 
 _Item = tuple[TenantId, Declaration, bool]
@@ -35,19 +34,13 @@ _Item = tuple[TenantId, Declaration, bool]
 class Registrar:
     """The registrations of one worker process."""
 
-    def __init__(
-        self,
-        redis: Client,
-        keys: Keys,
-        group: str,
-        tenants: Sequence[TenantId],
-        declarations: Callable[[], list[Declaration]],
-    ) -> None:
+    def __init__(self, redis: Client, keys: Keys, worker: Served, repeat: float) -> None:
         self._redis = redis
         self._keys = keys
-        self._group = group
-        self._tenants = tenants
-        self._declarations = declarations
+        self._group = worker.name
+        self._tenants = worker.tenants
+        self._declarations = worker.declarations
+        self._repeat = repeat
         self._registered: set[tuple[TenantId, bool, str]] = set()
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -78,7 +71,7 @@ class Registrar:
         """Repeat the registrations, and bring in changes at once, for ever."""
         while True:
             try:
-                async with asyncio.timeout(REPEAT_SECONDS):
+                async with asyncio.timeout(self._repeat):
                     await self._changed.wait()
             except TimeoutError:
                 pass
@@ -93,7 +86,7 @@ class Registrar:
                 self._changed.set()
 
     async def _register(self) -> list[BrokerError]:
-        wanted = list(self._wanted())
+        wanted = self._wanted()
         refusals: list[BrokerError] = []
         for start in range(0, len(wanted), BATCH):
             refusals += await self._register_some(wanted[start : start + BATCH], [""] * BATCH)
@@ -131,7 +124,7 @@ class Registrar:
                     raise answer
             self._registered.discard(item)
 
-    def _wanted(self) -> "Sequence[_Item]":
+    def _wanted(self) -> list[_Item]:
         wanted: list[_Item] = []
         for declaration in self._declarations():
             for tenant in self._tenants:

@@ -16,10 +16,8 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Callable, Sequence
 
-from broker.core.declaration import CallRequest, CallResult, Declaration
 from broker.core.errors import BrokerError, Misconfigured
 from broker.core.identity import TenantId
 from broker.store import embedded, registry
@@ -29,30 +27,12 @@ from broker.store.scripts import Call, run
 from broker.store.work import WorkStore
 from workers.calling import Calling, ServingRules
 from workers.registration import Registrar
+from workers.served import Served
 from workers.settings import Settings
 
 _log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 1.0
-
-
-class Served(Protocol):
-    """What is served: a `Worker`, or something that behaves like one."""
-
-    name: str
-    tenants: tuple[TenantId, ...]
-
-    def declarations(self) -> list[Declaration]:
-        """Return what is served now."""
-        ...
-
-    def on_change(self, callback: Callable[[], None]) -> Callable[[], object]:
-        """Call `callback` whenever `declarations` may have changed."""
-        ...
-
-    def call(self, request: CallRequest) -> Awaitable[CallResult]:
-        """Return what a declared function answers; never raises."""
-        ...
 
 
 class Server:
@@ -88,9 +68,7 @@ class Server:
             StoreUnavailable, WrongStore: from the store. Whatever was begun is undone by `leave`.
         """
         worker = self._worker
-        self._registrar = Registrar(
-            self._redis, self._how.keys, self._group, worker.tenants, worker.declarations
-        )
+        self._registrar = Registrar(self._redis, self._how.keys, worker, self._rules.repeat)
         # Alive first: what is registered and not answered would be an error to whoever reads it.
         await self._beat()
         await self._registrar.start()
