@@ -7,7 +7,8 @@ import pytest
 from fastapi import FastAPI
 from redis.asyncio import Redis
 
-from broker.core.identity import Principal, check_tenant
+from broker.core.errors import BrokerError, Forbidden
+from broker.core.identity import Principal, TenantId, check_tenant
 from broker.http.publish import Limits, router
 from broker.store.client import Connect, commands
 from broker.store.keys import Keys
@@ -49,16 +50,31 @@ def sync_publisher(redis_server: RedisServer, prefix: str) -> Iterator[SyncPubli
         yield made
 
 
-async def authenticate(headers: Mapping[str, str]) -> Principal:
-    """Stand in for credentials: the headers say who calls and what that one may do."""
-    scopes = headers.get("test-scopes")
-    tenant = check_tenant(headers.get("test-tenant", "acme"))
-    return Principal(tenant, "someone", None if scopes is None else frozenset(scopes.split()))
+class HeaderGate:
+    """Stands in for credentials: the headers say who calls and what that one may do."""
+
+    async def admit(
+        self,
+        headers: Mapping[str, str],
+        scope: str,
+        tenant: TenantId | None = None,  # noqa: ARG002 # the protocol's
+    ) -> Principal:
+        granted = headers.get("test-scopes")
+        if granted is not None and scope not in granted.split():
+            raise Forbidden(f'This needs a credential with the scope "{scope}".', scope)
+        return Principal(check_tenant(headers.get("test-tenant", "acme")), "someone")
+
+    def challenge(
+        self,
+        error: BrokerError,
+        tenant: TenantId | None = None,  # noqa: ARG002 # the protocol's
+    ) -> bytes | None:
+        return b'Bearer scope="of the test"' if isinstance(error, Forbidden) else None
 
 
 @pytest.fixture
 async def api(redis: Redis, keys: Keys) -> AsyncIterator[httpx.AsyncClient]:
     app = FastAPI()
-    app.include_router(router(redis, keys, authenticate, Limits(content_bytes=LIMIT, resources=5, page=3)))
+    app.include_router(router(redis, keys, HeaderGate(), Limits(content_bytes=LIMIT, resources=5, page=3)))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
         yield client

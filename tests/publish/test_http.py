@@ -16,7 +16,7 @@ from broker.http.publish import Limits, router
 from broker.store.client import Connect, commands
 from broker.store.keys import Keys
 from broker.store.publishing import Outcome
-from tests.publish.conftest import LIMIT, authenticate
+from tests.publish.conftest import LIMIT, HeaderGate
 from tests.store.shelf import URI, Shelf
 
 AT = f"/v1/resources?uri={quote(URI, safe='')}"
@@ -379,7 +379,8 @@ async def test_a_tenant_publishes_and_sees_its_own_only(api: httpx.AsyncClient) 
 
 
 async def test_a_credential_that_may_only_read_may_not_publish(api: httpx.AsyncClient, shelf: Shelf) -> None:
-    reader, publisher = {"test-scopes": "read"}, {"test-scopes": "read publish"}
+    reader = {"test-scopes": "resources:read"}
+    publisher = {"test-scopes": "resources:read resources:publish"}
     for refused in (
         await api.put(AT, content="a", headers=reader),
         await api.post("/v1/publish", json={"resources": [{"uri": URI, "text": "a"}]}, headers=reader),
@@ -388,6 +389,7 @@ async def test_a_credential_that_may_only_read_may_not_publish(api: httpx.AsyncC
         await api.get(AT, headers=reader),
     ):
         assert reason(refused, 403) == "forbidden"
+        assert refused.headers["www-authenticate"] == 'Bearer scope="of the test"'
     assert await shelf.entries() == []
     assert done(await api.put(AT, content="a", headers=publisher))["status"] == "published"
 
@@ -437,7 +439,7 @@ async def test_the_description_of_the_api_names_every_route_and_field(api: httpx
 async def test_redis_out_of_reach_is_a_retryable_answer_at_once() -> None:
     redis = commands(Connect("redis://127.0.0.1:1", Keys()))
     app = FastAPI()
-    app.include_router(router(redis, Keys(), authenticate, Limits()))
+    app.include_router(router(redis, Keys(), HeaderGate(), Limits()))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
         body = {"resources": [{"uri": URI, "text": "a"}]}
         for answer in (
