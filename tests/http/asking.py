@@ -89,7 +89,9 @@ class Asking:
     ) -> httpx.Response:
         """Send a request with these headers and no others of ours but the tenant."""
         every = {"broker-tenant": self.tenant, **headers}
-        return await self.http.request(method, url or self.url, headers=every, content=content)
+        # Latin-1, since that is all that a header's bytes can be said to be.
+        encoded = [(name.encode(), value.encode("latin-1")) for name, value in every.items()]
+        return await self.http.request(method, url or self.url, headers=encoded, content=content)
 
     async def post(
         self, message: Any, headers: Mapping[str, str] | None = None, url: str | None = None

@@ -1,9 +1,9 @@
 """A strict reader of our event streams: what a browser forgives, this refuses.
 
 What the broker may write (design section 5, decision 11): LF only, UTF-8 without a BOM, whole frames, each
-of them a priming event (id, empty data), a retry hint, or one message: `event: message`, exactly one data
-line with a JSON object, and perhaps an id. Between frames there may be comments, each one line and no blank
-one (httpx-sse takes that for another event). Nothing else, in no other shape.
+of them a priming event (id, empty data) or one message: `event: message`, exactly one data line with a JSON
+object, and perhaps an id. Between frames there may be comments, each one line and no blank one (httpx-sse
+takes that for another event), and retry hints, with or without a blank line. Nothing else, in no other shape.
 """
 
 import json
@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, cast
 
+_RETRY_LINE = re.compile(rb"retry: \d+\n")
 _ID = re.compile(r"[A-Za-z0-9._:~\-]+")
 _FORBIDDEN = {"\r": "a CR", "\x00": "a NUL", "\ufeff": "a BOM", "\u2028": "U+2028", "\u2029": "U+2029"}
 
@@ -43,6 +44,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._rest = b""
+        self._had_hint = False
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that are complete now.
@@ -53,11 +55,14 @@ class Reader:
         self._rest += data
         frames: list[Frame] = []
         while True:
-            end = b"\n" if self._rest.startswith(b":") else b"\n\n"
+            if self._had_hint and self._rest.startswith(b"\n"):
+                self._rest = self._rest[1:]
+            end = b"\n" if self._rest.startswith((b":", b"retry:")) else b"\n\n"
             raw, ended, rest = self._rest.partition(end)
             if not ended:
                 return frames
             self._rest = rest
+            self._had_hint = raw.startswith(b"retry:")
             frames.append(_frame(raw))
 
     def end(self) -> None:
@@ -66,7 +71,8 @@ class Reader:
         Raises:
             BadStream: it ended within a frame.
         """
-        if self._rest:
+        # A retry line counts at once, without an event; a stream may end right behind one.
+        if self._rest and not _RETRY_LINE.fullmatch(self._rest):
             raise BadStream(f"the stream ended within a frame: {self._rest!r}")
 
 
