@@ -68,6 +68,10 @@ def _parser() -> argparse.ArgumentParser:
     for command in (publish, listing):
         _add_place(command)
 
+    for module in ("tenant", "key"):
+        # Both bring their own subcommands.
+        importlib.import_module(f"broker.cli.{module}").add(commands)
+
     watch = commands.add_parser("watch", help="print a line whenever a resource changes, as an MCP client")
     watch.add_argument("uri", nargs="+", help="the URIs to watch")
     watch.add_argument("--url", help="the broker's MCP endpoint (default: made of the settings)")
@@ -86,7 +90,7 @@ def _add_tenant(command: argparse.ArgumentParser) -> None:
 
 
 def _command(name: str) -> Command:
-    module = {"serve": "serve", "dev": "dev", "watch": "watch"}.get(name, "resource")
+    module = name if name in {"serve", "dev", "watch", "tenant", "key"} else "resource"
     path = "broker.dev" if module == "dev" else f"broker.cli.{module}"
     command: Command = importlib.import_module(path).run
     return command

@@ -13,12 +13,15 @@ one (design section 3); on a cluster each shard has its own.
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from redis.crc import key_slot
 
 from broker.core.errors import Misconfigured
 from broker.core.identity import ResourceKey, SessionId, TenantId
+
+_FLEETS = frozenset({"lease", "inbox", "reply"})
+"""Kinds whose third part is a name and no tenant."""
 
 SHARDS = 16
 SLOTS = 16384
@@ -195,6 +198,20 @@ class Keys:
     def feed(self, tenant: TenantId) -> str:
         """Stream of a tenant's changes with their contents, for other jobs."""
         return self._tenant("feed", tenant)
+
+    # -- what belongs to whom (store/erasure.py) -------------------------------------------------------------
+
+    def pattern_of(self, tenant: TenantId) -> str:
+        """Return a pattern that all keys of a tenant fit, and others may."""
+        # Neither a prefix nor a percent-encoded name holds a character that means something in a pattern.
+        return f"{self.prefix}:{{*}}:*:{quote(tenant, safe='')}*"
+
+    def tenant_of(self, key: str) -> TenantId | None:
+        """Return the tenant that owns `key`; None for a key that is the fleet's, or no key of ours."""
+        parts = key.removeprefix(f"{self.prefix}:{{").split(":", 3)
+        if not key.startswith(f"{self.prefix}:{{") or len(parts) < 3 or parts[1] in _FLEETS:  # noqa: PLR2004 # tag, kind, tenant
+            return None
+        return TenantId(unquote(parts[2]))
 
     def _spread(self, name: str) -> str:
         return self.tags[zlib.crc32(name.encode()) % SHARDS]
