@@ -9,15 +9,15 @@ CUE = b'{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"u
 
 def test_frames_are_read_in_any_pieces() -> None:
     priming = b":\nid: a.1\nretry: 1000\ndata:\n\n"
-    stream = priming + b"id: a.2\nevent: message\ndata: " + CUE + b"\n\n:\n: ping\nretry: 5\n\n:\n"
+    stream = priming + b"id: a.2\nevent: message\ndata: " + CUE + b"\n\n:\n: ping\nretry: 5\n\nretry: 6\n:\n"
     for size in (1, 2, 7, len(stream)):
         reader = Reader()
         pieces = [stream[i : i + size] for i in range(0, len(stream), size)]
         frames = [frame for piece in pieces for frame in reader.feed(piece)]
         reader.end()
-        assert [frame.comment for frame in frames] == ["", None, None, "", "ping", None, ""]
-        assert [frame.id for frame in frames] == [None, "a.1", "a.2", None, None, None, None]
-        assert [frame.retry for frame in frames] == [None, 1000, None, None, None, 5, None]
+        assert [frame.comment for frame in frames] == ["", None, None, "", "ping", None, None, ""]
+        assert [frame.id for frame in frames] == [None, "a.1", "a.2", *[None] * 5]
+        assert [frame.retry for frame in frames] == [None, 1000, None, None, None, 5, 6, None]
         assert [frame.method for frame in frames if frame.message] == ["notifications/resources/updated"]
         assert frames[2].params == {"uri": "docs://1"}
 
