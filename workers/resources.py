@@ -89,6 +89,8 @@ class Resource:
     watchers: "dict[bool, Callback]" = field(default_factory=dict[bool, "Callback"])
     """By True for the first watcher's coming, False for the last one's leaving."""
     is_enabled: bool = True
+    declaration: Declaration = field(init=False)
+    """What brokers are told; made anew by `settle`, since it is asked for at every call."""
 
     @classmethod
     def of(
@@ -107,11 +109,11 @@ class Resource:
         made = cls(uri, template, function, _about(uri, function, about), terms, binding)
         if lister is not None:
             made.lister = Callback.of(lister, "nothing", 0)
-        made.check()
+        made.settle()
         return made
 
-    def check(self) -> None:
-        """Refuse what contradicts itself.
+    def settle(self) -> None:
+        """Make the declaration, and refuse what contradicts itself.
 
         Raises:
             BadRequest: as `of`.
@@ -128,19 +130,15 @@ class Resource:
             raise InvalidDeclaration(
                 f"{self.uri!a} is one resource; only a template has a list of instances."
             )
-        declared = self.declaration()
+        declared = self._declared()
         if declared.is_personal and declared.cache_scope == "public":
             raise InvalidDeclaration(
                 f"{self.uri!a} takes the Context, so its result may depend on the caller; it cannot be "
                 "cached for all (cache_scope public) unless you say personal=False."
             )
+        self.declaration = declared
 
-    def declaration(self) -> Declaration:
-        """Return what brokers are told.
-
-        Raises:
-            BadRequest: as `of`.
-        """
+    def _declared(self) -> Declaration:
         is_personal = self.terms.personal
         if is_personal is None:
             callbacks = (self.lister, *self.completers.values())

@@ -153,7 +153,11 @@ class Worker:
         def declare(function: F) -> F:
             what = "the typed text and the other variables' values"
             resource.completers[variable] = Callback.of(function, what, 2, 1)
-            resource.check()
+            try:
+                resource.settle()
+            except InvalidDeclaration:
+                del resource.completers[variable]
+                raise
             self._changed()
             return function
 
@@ -183,6 +187,7 @@ class Worker:
 
         def declare(function: F) -> F:
             resource.watchers[is_watched] = Callback.of(function, "a URI", 1)
+            resource.settle()
             self._changed()
             return function
 
@@ -244,7 +249,7 @@ class Worker:
 
     def declarations(self) -> list[Declaration]:
         """Return what is served now, in the order of declaring."""
-        return [each.declaration() for each in [*self._resources.values()] if each.is_enabled]
+        return [each.declaration for each in [*self._resources.values()] if each.is_enabled]
 
     def route(self, uri: str) -> str | None:
         """Return which declaration of this worker answers a read of `uri`, by the brokers' own rule."""
