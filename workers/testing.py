@@ -5,12 +5,19 @@
 
 It routes, checks scopes, converts and encodes by the code that serves clients, so what it shows is what they
 get. It has no cache: each read runs the function.
+
+`running` serves the worker from a real broker with a Redis of its own, for what only a client can see.
 """
 
 import base64
+import contextlib
 import json
+import os
+import tempfile
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from broker.core import declaration
@@ -24,10 +31,13 @@ from broker.core.declaration import (
     decode_result,
     encode_result,
 )
-from broker.core.errors import BadRequest, NotFound, ResourceNotFound
+from broker.core.errors import BadRequest, Misconfigured, NotFound, ResourceNotFound
 from broker.core.identity import Principal, check_tenant, check_uri
 from broker.core.publication import Contents
+from broker.store import embedded
+from workers.local import local_broker
 from workers.resources import Completion
+from workers.serving import serving
 from workers.worker import Worker
 
 
@@ -171,3 +181,41 @@ def _entry(shown: Mapping[str, Any]) -> Contents:
         uri=shown["uri"],
         mime_type=shown.get("mimeType"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a broker and its Redis are."""
+
+    url: str
+    """The endpoint for MCP clients."""
+    redis_url: str
+    """For publishers and further workers."""
+
+
+@contextlib.asynccontextmanager
+async def running(*workers: Worker, **settings: str) -> AsyncGenerator[Place]:
+    """Serve `workers` from a broker with a Redis of its own, both gone at the end.
+
+    Settings of the environment (BROKER_…) do not reach it; those given here do. Clients that do not say so
+    otherwise are of the first worker's first tenant.
+
+    Raises:
+        Misconfigured: the broker did not start.
+    """
+    tenant = workers[0].tenants[0] if workers else "default"
+    with tempfile.TemporaryDirectory(prefix="workers-test-") as directory:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("BROKER_")}
+        environment |= {
+            "BROKER_STATE_DIR": str(Path(directory) / "state"),
+            "BROKER_PORT": "0",
+            "BROKER_INTERNAL_PORT": "0",
+            "BROKER_AUTH__TENANT": tenant,
+        }
+        async with local_broker(Path(directory), environment | settings) as url:
+            found = embedded.find(Path(directory) / "state")
+            redis_url = settings.get("BROKER_REDIS_URL") or found
+            if redis_url is None:
+                raise Misconfigured("The broker serves, but its Redis is not to be found.")
+            async with serving(*workers, url=redis_url):
+                yield Place(url, redis_url)
