@@ -64,11 +64,12 @@ def one_line(data: bytes) -> bytes:
     """Return the same JSON without a character at which some reader splits lines.
 
     In JSON these stand only inside strings (U+0085, U+2028, U+2029), where an escape means the same, or as
-    white space between tokens (CR, LF).
+    white space between tokens (CR, LF). U+FEFF is escaped as well: a reader that decodes each event by itself
+    would take it for a byte order mark.
     """
     if not data.isascii():  # what we encode ourselves is, and this look costs least
         data = data.replace(b"\xe2\x80\xa8", rb"\u2028").replace(b"\xe2\x80\xa9", rb"\u2029")
-        data = data.replace(b"\xc2\x85", rb"\u0085")
+        data = data.replace(b"\xc2\x85", rb"\u0085").replace(b"\xef\xbb\xbf", rb"\ufeff")
     if b"\n" in data or b"\r" in data:
         data = data.replace(b"\n", b" ").replace(b"\r", b" ")
     return data

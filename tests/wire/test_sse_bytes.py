@@ -34,6 +34,13 @@ def test_a_line_separator_in_a_publishers_json_splits_no_reader(separator: str) 
     assert [frame.message for frame in frames(sse.event(raw))] == [value]
 
 
+def test_a_byte_order_mark_in_a_publishers_text_is_escaped() -> None:
+    raw = json.dumps({"text": "\ufeffa"}, ensure_ascii=False).encode()
+    event = sse.event(raw)
+    assert b"\xef\xbb\xbf" not in event
+    assert [frame.message for frame in frames(event)] == [{"text": "\ufeffa"}]
+
+
 def test_pretty_printed_json_becomes_one_line() -> None:
     value = {"a": [1, {"b": "c\nd"}]}
     raw = json.dumps(value, indent=2).replace("\n", "\r\n").encode()
