@@ -39,6 +39,7 @@ from broker.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
+LATE_MS = 500
 CHECK_SECONDS = 1.0
 """How often is asked whether somebody is at work on what waits."""
 
@@ -116,7 +117,8 @@ class Calls:
         self._pending[call] = pending
         self._running[ask.tenant] += 1
         request = dataclasses.replace(ask.request, id=call, deadline=time.time() + self._rules.deadline)
-        budget_ms = int(self._rules.deadline * 1000)
+        # A little more, so that it is we who say that it is too late.
+        budget_ms = int(self._rules.deadline * 1000) + LATE_MS
         # A command is never cancelled for a client that left: that would cost its connection.
         placing = asyncio.ensure_future(
             self._store.place(ask.tenant, ask.group, call, request.encode(), budget_ms)

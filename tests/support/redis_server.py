@@ -18,7 +18,7 @@ from tests.support.wait import until_sync
 
 MAY_STAY = {
     *("log", "head", "replicas", "secret", "res", "order", "expiry", "templates", "lists", "quota"),
-    *("tenants", "credentials", "credentials-of", "control", "audit"),
+    *("tenants", "credentials", "credentials-of", "control", "audit", "groups", "declared"),
 }
 """Kinds of keys that need no TTL: what was published stays, and the fleet's own few keys."""
 

@@ -43,9 +43,7 @@ async def test_a_template_is_read_with_its_values_and_listed_as_a_template(
             listed = (await client.ask("resources/templates/list"))["resourceTemplates"]
             assert [each["uriTemplate"] for each in listed] == ["users://{user_id}/profile"]
             read = await client.read("users://7/profile")
-            assert read == [
-                {"uri": "users://7/profile", "mimeType": "application/json", "text": '{"id":7}'}
-            ]
+            assert read == [{"uri": "users://7/profile", "mimeType": "application/json", "text": '{"id":7}'}]
             with pytest.raises(RpcError) as refused:
                 await client.read("users://7/elsewhere")
             assert refused.value.code == -32602
