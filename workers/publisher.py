@@ -129,6 +129,9 @@ class _Desk:
     def _touch(self, uri: str, idempotency_key: str | None) -> Call[Outcome]:
         return publishing.touch(self.keys, self._key(uri), idempotency_key=idempotency_key)
 
+    def _list_changed(self, idempotency_key: str | None) -> Call[Outcome]:
+        return publishing.list_changed(self.keys, self.tenant, idempotency_key=idempotency_key)
+
     def _remove(
         self, uri: str, version: int | None, expect: Expect | None, idempotency_key: str | None
     ) -> Call[Outcome]:
@@ -214,6 +217,16 @@ class Publisher(_Desk):
             BadRequest, Conflict, Unavailable: as `publish`.
         """
         return await run(self._redis, self._touch(uri, idempotency_key))
+
+    async def list_changed(self, *, idempotency_key: str | None = None) -> Outcome:
+        """Tell the subscribers of the tenant's list that it changed: the instances of a worker's `list=`.
+
+        What is published, removed, declared or withdrawn is told without this.
+
+        Raises:
+            BadRequest, Conflict, Unavailable: as `publish`.
+        """
+        return await run(self._redis, self._list_changed(idempotency_key))
 
     async def remove(
         self,
@@ -315,6 +328,14 @@ class SyncPublisher(_Desk):
             BadRequest, Conflict, Unavailable: as there.
         """
         return run_sync(self._redis, self._touch(uri, idempotency_key))
+
+    def list_changed(self, *, idempotency_key: str | None = None) -> Outcome:
+        """Do what `Publisher.list_changed` does.
+
+        Raises:
+            BadRequest, Conflict, Unavailable: as there.
+        """
+        return run_sync(self._redis, self._list_changed(idempotency_key))
 
     def remove(
         self,

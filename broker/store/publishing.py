@@ -98,6 +98,18 @@ def touch(keys: Keys, key: ResourceKey, *, idempotency_key: str | None = None) -
     return Call(script("touch"), where, args, _outcome)
 
 
+def list_changed(keys: Keys, tenant: TenantId, *, idempotency_key: str | None = None) -> Call[Outcome]:
+    """Decide to announce that the tenant's list changed, for a reason that Redis cannot see.
+
+    Raises:
+        BadRequest: a bad idempotency key.
+    """
+    key = ResourceKey(tenant, LIST)
+    token, life, ask = _token(keys, key, idempotency_key, "list_changed")
+    args: list[Value] = [*fresh(), tenant, life, ask]
+    return Call(script("announce_list"), [*_log(keys, tenant), keys.resource(key), token], args, _outcome)
+
+
 def remove(
     keys: Keys,
     key: ResourceKey,
