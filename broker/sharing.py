@@ -94,6 +94,16 @@ class Sharing:
         return f"<Sharing {len(self._slots)} running, {len(self._kept)} kept in {self._bytes} bytes>"
 
     @property
+    def kept(self) -> int:
+        """How many results are kept."""
+        return len(self._kept)
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much memory they take."""
+        return self._bytes
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing runs and nobody waits."""
         return not self._slots

@@ -5,6 +5,7 @@ registered or withdrew counts at once on every replica.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from broker.core.errors import BadRequest, BrokerError
@@ -66,7 +67,18 @@ class Templates:
         Raises:
             StoreUnavailable, WrongStore: from the store.
         """
-        stamp = (await self._log.stamps([ResourceKey(tenant, TEMPLATES)]))[0]
+        return (await self.of_all([tenant]))[tenant]
+
+    async def of_all(self, tenants: Sequence[TenantId]) -> dict[TenantId, TemplateSet]:
+        """Return the templates of several tenants as they are now.
+
+        Raises:
+            StoreUnavailable, WrongStore: from the store.
+        """
+        stamps = await self._log.stamps([ResourceKey(tenant, TEMPLATES) for tenant in tenants])
+        return {tenant: await self._at(tenant, stamp) for tenant, stamp in zip(tenants, stamps, strict=True)}
+
+    async def _at(self, tenant: TenantId, stamp: Stamp) -> TemplateSet:
         kept = self._sets.get(tenant)
         if kept is not None and kept.stamp == stamp:
             self._sets.move_to_end(tenant)

@@ -47,6 +47,8 @@ class ServingRules:
     grace: float = 15.0
     """How long a process that leaves finishes what it has taken."""
     max_answer_bytes: int = MAX_CONTENT_BYTES
+    linger: float = 30.0
+    """How long a URI counts as watched after its last watcher has left."""
     repeat: float = 10.0
     """How often registrations are repeated; well below what brokers wait for (30 s)."""
 

@@ -21,6 +21,18 @@ class Served(Protocol):
         """Call `callback` whenever `declarations` may have changed."""
         ...
 
+    def route(self, uri: str) -> str | None:
+        """Return which declaration answers for `uri`."""
+        ...
+
+    def watched(self, declared: str, uri: str, tenant: str) -> Awaitable[None]:
+        """Tell that `uri` has a watcher; never raises."""
+        ...
+
+    def unwatched(self, declared: str, uri: str, tenant: str) -> Awaitable[None]:
+        """Tell that `uri` has no watcher any more; never raises."""
+        ...
+
     def call(self, request: CallRequest) -> Awaitable[CallResult]:
         """Return what a declared function answers; never raises."""
         ...

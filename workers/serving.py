@@ -22,10 +22,12 @@ from broker.core.errors import BrokerError, Misconfigured
 from broker.core.identity import TenantId
 from broker.store import embedded, registry
 from broker.store.client import Client, Connect, commands, reader
+from broker.store.demand import DemandStore
 from broker.store.keys import Keys
 from broker.store.scripts import Call, run
 from broker.store.work import WorkStore
 from workers.calling import Calling, ServingRules
+from workers.demand import Tending
 from workers.registration import Registrar
 from workers.served import Served
 from workers.settings import Settings
@@ -50,9 +52,13 @@ class Server:
         self._store = calls
         self._notes = notes
         self._calling = Calling(calls, worker.tenants, worker.call, self._knows, self._rules)
+        self._tending = Tending(
+            worker, DemandStore(self._redis, how.keys, self._group, self.id), self._rules.linger
+        )
         self._registrar: Registrar | None = None
         self._after: dict[TenantId, str] = {}
         self._epochs: dict[TenantId, str] = {}
+        self._tend: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._ends: list[Callable[[], object]] = []
         self._is_leaving = False
@@ -78,7 +84,8 @@ class Server:
             self._calling.keep_forever(), self._calling.claim_forever(), self._calling.tidy_forever(),
             self._note_forever(),
         )  # fmt: skip
-        self._tasks = [asyncio.get_running_loop().create_task(loop) for loop in loops]
+        self._tend = asyncio.get_running_loop().create_task(self._tending.run())
+        self._tasks = [self._tend, *(asyncio.get_running_loop().create_task(loop) for loop in loops)]
 
     async def ended(self) -> None:
         """Return when a loop has died, which none should.
@@ -103,7 +110,11 @@ class Server:
                     await self._calling.drain()
             self._calling.leave()
             await self._calling.finish()
+            if self._tend is not None:
+                self._tend.cancel()
+                await asyncio.wait({self._tend})
             with contextlib.suppress(BrokerError):
+                await self._tending.leave()
                 for tenant in self._worker.tenants:
                     await run(self._redis, self._leave(tenant, is_done=True))
                     await self._store.leave(tenant)
@@ -140,7 +151,7 @@ class Server:
             asked = time.time()
             beat = await run(self._redis, registry.beat(self._how.keys, tenant, self._group, self.id))
             self._calling.clock = beat.server_ms - (asked + time.time()) * 500
-            self._calling.others = beat.live - 1
+            self._calling.others = self._tending.others = beat.live - 1
             self._after.setdefault(tenant, f"{beat.server_ms}-0")
             epoch = self._epochs.get(tenant)
             self._epochs[tenant] = beat.epoch
@@ -167,6 +178,8 @@ class Server:
                     self._after[tenant] = entry
                     if fields.get(b"k") == b"x":
                         self._calling.cancel(fields[b"c"].decode())
+                    elif fields.get(b"k") == b"w":
+                        self._tending.wake()
             except BrokerError:
                 await asyncio.sleep(0.5)
 

@@ -23,6 +23,10 @@ async def templates(client: Modern | Handshake) -> list[str]:
         cursor = {"cursor": page["nextCursor"]}
 
 
+def echo(part: str) -> str:
+    return part
+
+
 def publisher(fleet: Fleet, tenant: str) -> Publisher:
     return Publisher(fleet.redis_url, tenant=tenant, prefix=fleet.prefix)
 
@@ -74,7 +78,7 @@ async def test_templates_are_listed_in_pages(fleet: Fleet, tenant: str, http: ht
     worker = Worker("many", tenant=tenant)
     expected = [f"t{number:03}://{{part}}" for number in range(150)]
     for template in reversed(expected):
-        worker.resource(template, name="it")(lambda part: part)
+        worker.resource(template, name="it")(echo)
     async with serve(fleet, worker):
         for replica in fleet.replicas:
             assert await templates(Modern(replica.url, tenant, http)) == expected
@@ -85,15 +89,21 @@ async def test_the_exact_uri_comes_before_the_most_literal_template_on_every_rep
 ) -> None:
     shapes = {"demo://{a}/x": "one", "demo://{+p}": "many", "demo://1/x": "exact"}
 
+    def one(a: str) -> str:
+        return f"one {a}"
+
+    def many(p: str) -> str:
+        return f"many {p}"
+
     def declare(order: list[str]) -> Worker:
         worker = Worker("shapes", tenant=tenant)
         for uri in order:
             if uri == "demo://1/x":
                 worker.resource(uri, name="it")(lambda: "exact")
             elif uri == "demo://{a}/x":
-                worker.resource(uri, name="it")(lambda a: f"one {a}")
+                worker.resource(uri, name="it")(one)
             else:
-                worker.resource(uri, name="it")(lambda p: f"many {p}")
+                worker.resource(uri, name="it")(many)
         return worker
 
     for order in (list(shapes), list(reversed(shapes))):
@@ -199,9 +209,9 @@ async def test_what_changes_at_run_time_is_told_and_listed_at_once_in_both_eras(
             await changed(lambda: worker.enable("stays://one"), ["comes://two", "stays://one"], [])
             await changed(lambda: worker.remove("comes://two"), ["stays://one"], [])
             await changed(
-                lambda: worker.resource("t://{x}", name="it")(lambda x: x), ["stays://one"], ["t://{x}"]
+                lambda: worker.resource("t://{part}", name="it")(echo), ["stays://one"], ["t://{part}"]
             )
-            await changed(lambda: worker.remove("t://{x}"), ["stays://one"], [])
+            await changed(lambda: worker.remove("t://{part}"), ["stays://one"], [])
 
 
 async def test_registrations_of_dead_workers_disappear_and_nothing_else(
@@ -209,10 +219,10 @@ async def test_registrations_of_dead_workers_disappear_and_nothing_else(
 ) -> None:
     gone, here = Worker("gone", tenant=tenant), Worker("here", tenant=tenant)
     gone.resource("gone://one", name="it")(lambda: "gone")
-    gone.resource("gone://{part}/more", name="it")(lambda part: part)
+    gone.resource("gone://{part}/more", name="it")(echo)
     gone.resource("both://one", name="it")(lambda: "gone")
     here.resource("here://one", name="it")(lambda: "here")
-    here.resource("here://{part}/more", name="it")(lambda part: part)
+    here.resource("here://{part}/more", name="it")(echo)
     client = Modern(hasty_fleet[0].url, tenant, http)
     async with publisher(hasty_fleet, tenant) as publish, serve(hasty_fleet, here, repeat=0.3):
         async with serve(hasty_fleet, gone, repeat=0.3):

@@ -26,12 +26,12 @@ class Function:
     def __init__(self) -> None:
         self.began: list[Ask] = []
         self.cancelled = 0
-        self._ends: list[asyncio.Future[CallResult]] = []
+        self.ends: list[asyncio.Future[CallResult]] = []
 
     async def __call__(self, asked: Ask) -> CallResult:
         self.began.append(asked)
         end: asyncio.Future[CallResult] = asyncio.get_running_loop().create_future()
-        self._ends.append(end)
+        self.ends.append(end)
         try:
             return await end
         except asyncio.CancelledError:
@@ -40,10 +40,10 @@ class Function:
 
     def end(self, body: bytes = b"[]") -> None:
         """End the oldest execution that still runs."""
-        next(end for end in self._ends if not end.done()).set_result(Contents(body))
+        next(end for end in self.ends if not end.done()).set_result(Contents(body))
 
     def fail(self, error: Exception) -> None:
-        next(end for end in self._ends if not end.done()).set_exception(error)
+        next(end for end in self.ends if not end.done()).set_exception(error)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ async def test_the_next_execution_goes_on_when_those_of_the_running_one_have_lef
     await asyncio.sleep(0)
     early.cancel()
     await began(function, 2)
-    function._ends[1].set_result(Contents(b"[2]"))
+    function.ends[1].set_result(Contents(b"[2]"))
     assert (await late).result == Contents(b"[2]")
     assert sharing.is_idle
 
@@ -163,7 +163,7 @@ async def test_a_failure_reaches_all_that_share_it_and_is_not_kept(
             await one
     failed = asyncio.create_task(sharing.answer(ask(ttl_ms=60_000)))
     await began(function, 2)
-    function._ends[1].set_result(Failure("internal", "it failed", "1"))
+    function.ends[1].set_result(Failure("internal", "it failed", "1"))
     assert isinstance((await failed).result, Failure)
     again = asyncio.create_task(sharing.answer(ask(ttl_ms=60_000)))
     await began(function, 3)
@@ -191,9 +191,8 @@ async def test_kept_results_take_bounded_memory_and_the_longest_unused_go_first(
     for number in range(50):
         await sharing.answer(ask(key=f"{number}", ttl_ms=60_000))
         assert (await sharing.answer(ask(key="first", ttl_ms=60_000))).result == first.result
-        assert sharing._bytes <= 30_000
-    assert 5 < len(sharing._kept) < 15
-    assert sharing._bytes == sum(kept.size for kept in sharing._kept.values())
+        assert sharing.kept_bytes <= 30_000
+    assert 5 < sharing.kept < 15
 
 
 async def test_results_of_different_keys_are_never_mixed() -> None:

@@ -1,0 +1,104 @@
+"""Reports which watched URIs a worker wants to know of (design section 6, "Demand").
+
+Looks at the hub several times a second for what is watched anew, and repeats all of it every few seconds, so
+that what this replica watches ends to count when the replica does. Rules:
+
+1. What is watched is the hub's business and who wants to know the templates'; here they are only compared.
+2. Nothing is said of what no worker asked for.
+3. Whoever stops watching is not reported: nobody repeats it any more, and the linger ends it.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+from broker.core.errors import BadRequest, BrokerError
+from broker.core.hub import Hub
+from broker.core.identity import ResourceKey, TenantId
+from broker.store import demand
+from broker.store.client import Client
+from broker.store.keys import Keys
+from broker.templates import Templates, TemplateSet
+
+_log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.25
+
+_Wish = tuple[TenantId, str]
+"""A tenant's worker group that wants to know."""
+
+
+class Demand:
+    """The reports of one replica. `repeat` is in seconds."""
+
+    def __init__(self, redis: Client, keys: Keys, hub: Hub[Any], templates: Templates, repeat: float) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._hub = hub
+        self._templates = templates
+        self._repeat = repeat
+        self._known: set[ResourceKey] = set()
+        self._wishes: dict[_Wish, set[str]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Demand {sum(map(len, self._wishes.values()))} of {len(self._known)} watched>"
+
+    async def run(self) -> None:
+        """Report for ever."""
+        loop = asyncio.get_running_loop()
+        repeat_at = 0.0
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                if loop.time() >= repeat_at:
+                    await self._report_all()
+                    repeat_at = loop.time() + self._repeat
+                else:
+                    await self._report_new()
+            except BrokerError as error:
+                _log.debug("demand_not_reported", extra={"error": str(error)})
+            except Exception:  # a bug here must not end the replica
+                _log.exception("demand_failed")
+
+    async def _report_new(self) -> None:
+        now = self._watched()
+        fresh = now - self._known
+        if fresh:
+            found = await self._wanted(fresh)
+            for wish, uris in found.items():
+                await self._say(wish, uris, is_new=True)
+                self._wishes.setdefault(wish, set()).update(uris)
+        # Only now: what could not be said is looked at again.
+        self._known = now
+
+    async def _report_all(self) -> None:
+        now = self._watched()
+        found = await self._wanted(now)
+        for wish, uris in found.items():
+            # A worker that declares its wish late hears of what is watched already.
+            await self._say(wish, uris, is_new=not uris <= self._wishes.get(wish, set()))
+        self._known, self._wishes = now, found
+
+    def _watched(self) -> set[ResourceKey]:
+        return {topic.key for topic in self._hub if not topic.key.is_list}
+
+    async def _wanted(self, keys: set[ResourceKey]) -> dict[_Wish, set[str]]:
+        sets = await self._templates.of_all(list({key.tenant for key in keys}))
+        found: dict[_Wish, set[str]] = {}
+        for key in keys:
+            group = _asked_by(sets[key.tenant], key.uri)
+            if group is not None:
+                found.setdefault((key.tenant, group), set()).add(key.uri)
+        return found
+
+    async def _say(self, wish: _Wish, uris: set[str], *, is_new: bool) -> None:
+        await demand.report(self._redis, self._keys, *wish, sorted(uris), is_new=is_new)
+
+
+def _asked_by(templates: TemplateSet, uri: str) -> str | None:
+    """Return the group that wants to know whether `uri` is watched."""
+    try:
+        declared = templates.fixed.get(uri) or templates.match(uri)
+    except BadRequest:
+        return None
+    return declared.group if declared is not None and declared.declaration.wants_demand else None
