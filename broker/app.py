@@ -162,6 +162,7 @@ def _calls(settings: Settings) -> CallRules:
         deadline=settings.worker.call_seconds,
         running_per_tenant=settings.worker.running_per_tenant,
         kept_bytes=settings.worker.kept_bytes,
+        report=settings.worker.demand_seconds,
         unheard=settings.worker.unheard_seconds,
     )
 

@@ -51,6 +51,8 @@ class CallRules:
     deadline: float = 10.0
     running_per_tenant: int = 500
     kept_bytes: int = 64_000_000
+    report: float = 5.0
+    """How often is repeated what is watched here, to workers that want to know."""
     unheard: float = 30.0
     """How long what a worker registered stays once nobody repeats it."""
 

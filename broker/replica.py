@@ -19,6 +19,7 @@ from broker.core.hub import Hub
 from broker.core.identity import LIST, Principal, ReplicaId, ResourceKey, TenantId, new_replica_id
 from broker.core.log import ACCESS, Discontinuity, Entry
 from broker.core.revision import Revision, Stamp
+from broker.demand import Demand
 from broker.dispatcher import Dispatcher
 from broker.gauges import Gauges
 from broker.heart import Heart
@@ -139,6 +140,7 @@ class Replica(Generic[W]):
             metrics=self.metrics,
         )
         self.templates = Templates(self.redis, how.keys, self.log)
+        self._demand = Demand(self.redis, how.keys, self.hub, self.templates, call_rules.report)
         self.callbacks = Callbacks(self.calls, self.templates, self.log)
         self._sweeper = Sweeper(
             self.redis, how.keys, self.id, Withdrawal(self.redis, how.keys, call_rules.unheard)
@@ -187,6 +189,7 @@ class Replica(Generic[W]):
                     group.create_task(self._guard.run(), name="guard")
                 group.create_task(self._sweeper.run(), name="sweeper")
                 group.create_task(self.calls.run(), name="calls")
+                group.create_task(self._demand.run(), name="demand")
                 group.create_task(loop_lag.sample(self.metrics), name="loop lag")
         finally:
             self._is_running = False

@@ -221,6 +221,13 @@ class WorkerSettings(Group):
     kept_bytes: int = setting(
         64 * MB, "bytes", "How much memory results may take that are kept for their declared ttl.", ge=0
     )
+    demand_seconds: float = setting(
+        5.0,
+        "seconds",
+        "How often a replica repeats what is watched to workers that want to know; below their linger.",
+        gt=0,
+        le=10,
+    )
     unheard_seconds: float = setting(
         30.0,
         "seconds",
