@@ -15,7 +15,7 @@ def add(parser: argparse.ArgumentParser, only: Container[str] | None = None) -> 
     """Add the flags of all settings, or of those whose variables are in `only`."""
     group = parser.add_argument_group("settings", "Each is also the variable in brackets.")
     for variable, path, field in settings.variables():
-        if only is not None and variable not in only:
+        if variable in settings.NO_FLAG or (only is not None and variable not in only):
             continue
         flag = "--" + "-".join(path).replace("_", "-")
         default = settings.shown_default(field)

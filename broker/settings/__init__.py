@@ -32,14 +32,31 @@ from broker.settings.group import (
     WorkerSettings,
     setting,
 )
+from broker.settings.tenancy import AdminSettings, Issuer, OAuthSettings, QuotaSettings
 from broker.store.keys import Keys
 
-__all__ = ["AuthSettings", "Settings", "is_loopback", "load", "shown_default", "unit", "unknown", "variables"]
+__all__ = [
+    "NO_FLAG",
+    "AuthSettings",
+    "Issuer",
+    "OAuthSettings",
+    "QuotaSettings",
+    "Settings",
+    "is_loopback",
+    "load",
+    "shown_default",
+    "unit",
+    "unknown",
+    "variables",
+]
 
 PREFIX = "BROKER_"
 NESTED = "__"
 BINARY_VARIABLE = "REDIS_SERVER_BIN"
 """Not ours alone, hence without our prefix: tests and other tools read it, too."""
+
+NO_FLAG = frozenset({"BROKER_ADMIN__TOKEN", "BROKER_OAUTH__ISSUERS"})
+"""Secrets: a flag would show them to whoever may list processes."""
 
 _FOR_PUBLISHERS = {"BROKER_TENANT"}
 """Read by workers/settings.py only."""
@@ -116,6 +133,9 @@ class Settings(BaseSettings):
     stream: StreamSettings = StreamSettings()
     redis: RedisSettings = RedisSettings()
     log: LogSettings = LogSettings()
+    oauth: OAuthSettings = OAuthSettings()
+    quota: QuotaSettings = QuotaSettings()
+    admin: AdminSettings = AdminSettings()
     metrics: MetricsSettings = MetricsSettings()
     worker: WorkerSettings = WorkerSettings()
 
@@ -199,8 +219,13 @@ def _sentence(details: Mapping[str, Any]) -> str:
             "in the pod, or name the Service otherwise."
         )
     # A URL may hold a password, and this goes to logs.
-    shown = name if "URL" in name else f"{name}={value}"
+    shown = name if is_secret(name) else f"{name}={value}"
     return f"{shown} will not do: {message[:1].lower()}{message[1:]}.{hint}"
+
+
+def is_secret(variable: str) -> bool:
+    """Whether a variable's value may hold a password: then it goes into no message."""
+    return any(word in variable for word in ("URL", "TOKEN", "ISSUERS"))
 
 
 def _variable_at(path: tuple[str, ...]) -> str:

@@ -26,13 +26,11 @@ def test_one_wrong_character_is_told_without_asking_anybody(at: int) -> None:
     assert not apikey.is_well_formed(text[:at] + other + text[at + 1 :])
 
 
-@pytest.mark.parametrize(
-    "spoil", [str.lower, str.upper, lambda t: t[:-1], lambda t: t + "0", lambda t: t + "\n"]
-)
-def test_a_key_that_was_cut_or_bent_is_none(spoil: "type[str]") -> None:
+def test_a_key_that_was_cut_or_bent_is_none() -> None:
     text = apikey.new().text
     assert apikey.is_well_formed(text)
-    assert not apikey.is_well_formed(spoil(text))
+    for bent in (text.lower(), text.upper(), text[:-1], f"{text}0", f"{text}\n", f" {text}", ""):
+        assert not apikey.is_well_formed(bent)
 
 
 def test_what_is_stored_tells_nothing_of_the_key() -> None:

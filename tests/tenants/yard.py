@@ -1,7 +1,7 @@
 """Tenants, keys and clients of a fleet that asks for credentials, in short words."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
 import httpx
@@ -85,7 +85,7 @@ class Yard:
 
 
 @contextlib.asynccontextmanager
-async def yard_of(fleet: Fleet, redis: Client) -> AsyncIterator[Yard]:
+async def yard_of(fleet: Fleet, redis: Client) -> AsyncGenerator[Yard]:
     yard = Yard(fleet, redis)
     yield yard
     await yard.close()

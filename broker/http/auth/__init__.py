@@ -2,11 +2,13 @@
 
 from typing import NamedTuple
 
+from broker.core.errors import Misconfigured
 from broker.directory import Directory
-from broker.http.auth.challenge import Challenge
+from broker.http.auth.challenge import Challenge, canonical
 from broker.http.auth.gate import ClosedGate, Gate
 from broker.http.auth.keys import KeyAuth
 from broker.http.auth.open import OpenGate
+from broker.http.auth.tokens import TokenAuth
 from broker.settings import Settings
 
 __all__ = ["Auth", "build"]
@@ -28,7 +30,24 @@ def build(settings: Settings, directory: Directory) -> Auth:
     mode = settings.auth.mode
     if mode == "open":
         return Auth(OpenGate(settings.auth), Challenge())
-    keys = KeyAuth(directory) if mode in ("keys", "keys+oauth") else None
-    challenge = Challenge()
-    gate = ClosedGate(directory, challenge, keys=keys, tokens=None, accepts_unlisted=False)
+    challenge, tokens = Challenge(), None
+    if "oauth" in mode:
+        challenge, tokens = _oauth(settings)
+    gate = ClosedGate(
+        directory,
+        challenge,
+        keys=KeyAuth(directory) if "keys" in mode else None,
+        tokens=tokens,
+        accepts_unlisted=settings.oauth.accept_unlisted_tenants,
+    )
     return Auth(gate, challenge)
+
+
+def _oauth(settings: Settings) -> tuple[Challenge, TokenAuth]:
+    if not settings.oauth.issuers:
+        raise Misconfigured(
+            "OAuth needs at least one authorization server: set BROKER_OAUTH__ISSUERS (docs/tenants.md)."
+        )
+    issuers = [one.issuer for one in settings.oauth.issuers]
+    challenge = Challenge(canonical(settings.oauth.resource), issuers)
+    return challenge, TokenAuth(settings.oauth, challenge)

@@ -60,10 +60,10 @@ class Challenge:
         base = self.resource.removesuffix("/").removesuffix(MCP_PATH)
         return f"{base}/t/{quote(tenant, safe='')}{MCP_PATH}"
 
-    def audiences(self, more: Sequence[str]) -> frozenset[str]:
-        """Return what a token's audience may be: the resource with and without one slash, and `more`."""
-        bare = self.resource.removesuffix("/")
-        return frozenset({bare, f"{bare}/", *more})
+    def audiences(self, tenant: TenantId) -> frozenset[str]:
+        """Return what the audience of a tenant's token may be: its two addresses, with or without a slash."""
+        bare = [one.removesuffix("/") for one in (self.resource, self.resource_of(tenant))]
+        return frozenset(one + end for one in bare for end in ("", "/"))
 
     def metadata(self, path: str) -> bytes | None:
         """Return the document at the raw path of a request, None if there is none."""
