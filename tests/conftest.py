@@ -91,7 +91,10 @@ def tenant() -> str:
 
 @pytest.fixture
 def new_fleet(request: pytest.FixtureRequest, prefix: str) -> Iterator[Callable[..., Fleet]]:
-    """Give a function that starts replicas behind a balancer; all end with the test."""
+    """Give a function that starts replicas behind a balancer; all end with the test.
+
+    A replica that met something it did not expect (a traceback in its log) fails the test.
+    """
     made: list[Fleet] = request.node.stash.setdefault(FLEETS, [])
 
     def make(redis_url: str, count: int = 3, **settings: str) -> Fleet:
@@ -103,6 +106,8 @@ def new_fleet(request: pytest.FixtureRequest, prefix: str) -> Iterator[Callable[
     yield make
     for fleet in made:
         fleet.close()
+    surprises = [surprise for fleet in made for surprise in fleet.surprises]
+    assert surprises == [], "\n".join(surprises)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -100,6 +100,8 @@ async def adopt(redis: Redis, how: Connect, number: int) -> None:
 
 
 _RETRIED = (RedisConnectionError, RedisTimeoutError)
+_RETRIED_BY_UVLOOP = (*_RETRIED, RuntimeError)
+"""uvloop's word for a connection that was closed before it was written to (errors.is_cut)."""
 _BACKOFF = DecorrelatedJitterBackoff(cap=0.2, base=0.02)
 _RETRIES = 2
 
@@ -126,7 +128,7 @@ def commands(how: Connect, on_script: OnScript | None = None) -> Redis:
         how.url,
         max_connections=how.pool_size,
         health_check_interval=10,
-        retry=Retry(_BACKOFF, _RETRIES, supported_errors=_RETRIED),
+        retry=Retry(_BACKOFF, _RETRIES, supported_errors=_RETRIED_BY_UVLOOP),
         redis_connect_func=_connected(how),
         **_options(how, how.timeout),
     )

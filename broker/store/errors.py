@@ -37,9 +37,17 @@ def meaning(error: Exception) -> Exception:
         return StoreUnavailable(f"Redis refused our credentials; check BROKER_REDIS_URL ({error}).")
     if isinstance(error, rx.ResponseError):
         return _reply_meaning(error)
-    if isinstance(error, rx.RedisError | rx.RedisClusterException | OSError | TimeoutError):
+    if isinstance(error, rx.RedisError | rx.RedisClusterException | OSError | TimeoutError) or is_cut(error):
         return StoreUnavailable(f"Redis cannot be reached now; retry shortly ({_short(error)}).")
     return error
+
+
+def is_cut(error: Exception) -> bool:
+    """Whether uvloop says that a connection was closed before it was written to.
+
+    asyncio raises a ConnectionError there, uvloop a bare RuntimeError, which the client takes for a bug.
+    """
+    return isinstance(error, RuntimeError) and "the handler is closed" in str(error)
 
 
 def _reply_meaning(error: rx.ResponseError) -> Exception:

@@ -232,6 +232,8 @@ class Handshake(_Client):
         self.session = response.headers["mcp-session-id"]
         assert self.initialized["protocolVersion"] == self.version
         done = await self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, self.headers())
+        if done.status_code >= 400:
+            _answer(done)  # Redis was flushed in between: it raises
         assert (done.status_code, done.content) == (202, b""), done
         return self.initialized
 

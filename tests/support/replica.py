@@ -134,6 +134,8 @@ class Fleet:
         self.settings = settings
         self.balancer = Balancer()
         self.replicas: list[Replica] = []
+        self.surprises: list[str] = []
+        """What no replica should ever log: each traceback, with what stands before it. Set by `close`."""
         self._directory = tempfile.TemporaryDirectory(prefix="mrb-fleet-")
 
     def __enter__(self) -> Self:
@@ -175,10 +177,20 @@ class Fleet:
         for replica in self.replicas:
             yield replica.name, replica.process.tail(lines)
 
+    def _surprises(self) -> list[str]:
+        found: list[str] = []
+        for replica in self.replicas:
+            lines = replica.process.tail(10_000).splitlines()
+            for number, line in enumerate(lines):
+                if "Traceback (most recent call last)" in line:
+                    found.append("\n".join([replica.name, *lines[max(0, number - 1) : number + 60]]))
+        return found
+
     def close(self) -> None:
         """End every replica at once, and the balancer."""
         self.balancer.close()
         with ThreadPoolExecutor() as pool:
             list(pool.map(Replica.kill, self.replicas))
+        self.surprises = self._surprises()
         with contextlib.suppress(OSError):
             self._directory.cleanup()
