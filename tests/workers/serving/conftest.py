@@ -31,12 +31,18 @@ def fleet(redis_server: RedisServer) -> Iterator[Fleet]:
 
 @pytest.fixture(scope="package")
 def hasty_fleet(redis_server: RedisServer) -> Iterator[Fleet]:
-    """Give a replica that waits a second for an answer, and two for a registration's repetition."""
-    settings = {"BROKER_WORKER__CALL_SECONDS": "1", "BROKER_WORKER__UNHEARD_SECONDS": "2"}
-    yield from _fleet(redis_server, 1, **settings)
+    """Give two replicas that wait a second for an answer, and two for a registration's repetition."""
+    settings = {
+        "BROKER_WORKER__CALL_SECONDS": "1",
+        "BROKER_WORKER__UNHEARD_SECONDS": "2",
+        "BROKER_WORKER__DEMAND_SECONDS": "0.3",
+    }
+    yield from _fleet(redis_server, 2, **settings)
 
 
-def serve(fleet: Fleet, *workers: Worker, repeat: float = 10.0) -> AbstractAsyncContextManager[Any]:
+def serve(
+    fleet: Fleet, *workers: Worker, repeat: float = 10.0, linger: float = 30.0
+) -> AbstractAsyncContextManager[Any]:
     """Serve `workers` to a fleet from this process."""
-    rules = ServingRules(repeat=repeat)
+    rules = ServingRules(repeat=repeat, linger=linger)
     return serving(*workers, url=fleet.redis_url, prefix=fleet.prefix, rules=rules)
