@@ -21,11 +21,13 @@ run: .venv/run
 
 test: .venv/dev
 	$(BIN)/python -m tests.clients.install
+	$(BIN)/python -m tests.charts.install
 	$(BIN)/pytest -m "not full" $(PYTEST)
 
 test-full: .venv/dev
 	$(BIN)/python scripts/prerequisites.py
 	$(BIN)/python -m tests.clients.install
+	$(BIN)/python -m tests.charts.install
 	$(BIN)/pytest $(PYTEST)
 	REDIS_SERVER_BIN=redis-server $(BIN)/pytest $(PYTEST) tests/store tests/process
 
@@ -35,10 +37,14 @@ check: .venv/dev
 	$(BIN)/pyright
 	$(BIN)/python scripts/configuration.py --check
 	$(BIN)/python scripts/metrics.py --check
+	$(BIN)/python scripts/chart.py --check
+	$(BIN)/python scripts/dashboard.py --check
 
 docs: .venv/dev
 	$(BIN)/python scripts/configuration.py
 	$(BIN)/python scripts/metrics.py
+	$(BIN)/python scripts/chart.py
+	$(BIN)/python scripts/dashboard.py
 
 lock:
 	PIP_VERSION=$(PIP_VERSION) PYTHON=$(PYTHON) scripts/lock
