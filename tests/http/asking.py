@@ -148,6 +148,10 @@ class Line:
         self._writer.write(data)
         await self._writer.drain()
 
+    def finish(self) -> None:
+        """Say that nothing more will be written."""
+        self._writer.write_eof()
+
     async def answer(self, method: str = "POST", seconds: float = 10.0) -> Answer:
         """Return the answer to the one request that was written."""
         asked = h11.Request(method=method, target="/", headers=[("host", "x")])
