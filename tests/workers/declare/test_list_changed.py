@@ -1,13 +1,15 @@
 """A worker whose instances come and go says so, and whoever watches the list hears of it."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from mcp import Client
 
+from tests.support.replica import Fleet
 from tests.support.wait import within
 from workers import Conflict, Publisher, SyncPublisher, Worker
-from workers.testing import Place, running
+from workers.serving import serving
 
 TEAMS = ["core"]
 
@@ -26,10 +28,15 @@ def roster(team_id: str) -> str:
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[Place]:
+async def place(fleet: Fleet) -> AsyncIterator[Fleet]:
     TEAMS[:] = ["core"]
-    async with running(worker) as place:
-        yield place
+    async with (
+        serving(worker, url=fleet.redis_url, prefix=fleet.prefix),
+        Publisher(fleet.redis_url, tenant="acme", prefix=fleet.prefix) as publisher,
+    ):
+        # The replica may still hold what another test's list said.
+        await publisher.list_changed()
+        yield fleet
 
 
 async def _listed(client: Client) -> list[str]:
@@ -37,10 +44,10 @@ async def _listed(client: Client) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_new_instances_are_listed_and_told_even_if_the_list_is_cached(place: Place, mode: str) -> None:
+async def test_new_instances_are_listed_and_told_even_if_the_list_is_cached(place: Fleet, mode: Any) -> None:
     async with (
-        Publisher(place.redis_url, tenant="acme") as publisher,
-        Client(place.url, mode=mode) as watcher,
+        Publisher(place.redis_url, tenant="acme", prefix=place.prefix) as publisher,
+        Client(place.replicas[0].url.replace("/mcp", "/t/acme/mcp"), mode=mode) as watcher,
     ):
         assert await _listed(watcher) == ["teams://core/roster"]
         TEAMS.append("growth")
@@ -54,8 +61,8 @@ async def test_new_instances_are_listed_and_told_even_if_the_list_is_cached(plac
         assert await _listed(watcher) == ["teams://core/roster", "teams://growth/roster"]
 
 
-async def test_a_repeated_announcement_is_one(place: Place) -> None:
-    with SyncPublisher(place.redis_url, tenant="acme") as publisher:
+async def test_a_repeated_announcement_is_one(place: Fleet) -> None:
+    with SyncPublisher(place.redis_url, tenant="acme", prefix=place.prefix) as publisher:
         first = publisher.list_changed(idempotency_key="k")
         again = publisher.list_changed(idempotency_key="k")
         assert (first.status, again.status) == ("touched", "replayed")
