@@ -12,6 +12,7 @@ from broker.core.errors import BadRequest, BrokerError
 from broker.core.identity import TEMPLATES, ResourceKey, TenantId
 from broker.core.revision import ABSENT, Stamp
 from broker.core.uri_template import BadValue, UriTemplate
+from broker.gathering import Gathering
 from broker.store import registry
 from broker.store.client import Client
 from broker.store.keys import Keys
@@ -56,6 +57,7 @@ class Templates:
         self._redis = redis
         self._keys = keys
         self._log = log
+        self._stamps: Gathering[TenantId, Stamp] = Gathering(self._read_stamps)
         self._sets: OrderedDict[TenantId, TemplateSet] = OrderedDict()
 
     def __repr__(self) -> str:
@@ -67,7 +69,7 @@ class Templates:
         Raises:
             StoreUnavailable, WrongStore: from the store.
         """
-        return (await self.of_all([tenant]))[tenant]
+        return await self._at(tenant, await self._stamps.ask(tenant))
 
     async def of_all(self, tenants: Sequence[TenantId]) -> dict[TenantId, TemplateSet]:
         """Return the templates of several tenants as they are now.
@@ -75,8 +77,11 @@ class Templates:
         Raises:
             StoreUnavailable, WrongStore: from the store.
         """
-        stamps = await self._log.stamps([ResourceKey(tenant, TEMPLATES) for tenant in tenants])
+        stamps = await self._read_stamps(tenants)
         return {tenant: await self._at(tenant, stamp) for tenant, stamp in zip(tenants, stamps, strict=True)}
+
+    async def _read_stamps(self, tenants: Sequence[TenantId]) -> list[Stamp]:
+        return await self._log.stamps([ResourceKey(tenant, TEMPLATES) for tenant in tenants])
 
     async def _at(self, tenant: TenantId, stamp: Stamp) -> TemplateSet:
         kept = self._sets.get(tenant)

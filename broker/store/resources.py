@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from broker.core.identity import ResourceKey, TenantId
 from broker.core.revision import Stamp
-from broker.store.errors import translated
+from broker.store.errors import meaning, translated
 from broker.store.keys import Keys
 from broker.store.publishing import key_of
 
@@ -90,16 +90,25 @@ async def read(redis: "Redis", keys: Keys, key: ResourceKey) -> Stored | None:
     return _stored(values, now)
 
 
-async def look(redis: "Redis", keys: Keys, key: ResourceKey) -> Found:
-    """Return what a read of `key` is answered with. What is only touched has a revision and nothing else.
+async def look(redis: "Redis", keys: Keys, named: Sequence[ResourceKey]) -> list[Found | Exception]:
+    """Return what a read of each is answered with, in one round trip.
+
+    What is only touched has a revision and nothing else. A key that cannot be read has its error in its place.
 
     Raises:
         StoreUnavailable, WrongStore: as scripts.run.
     """
+    pipeline = cast("Any", redis).pipeline(transaction=False)
+    for key in named:
+        pipeline.hmget(keys.resource(key), _STORED)
     with translated():
-        values = await cast("Any", redis).hmget(keys.resource(key), _STORED)
-        now = await cast("Any", redis).time() if _is_past(values) else None
-    return Found(_stamp(values), _stored(values, now), _callback(key.uri, values))
+        rows = await pipeline.execute(raise_on_error=False)
+        is_timed = any(not isinstance(row, Exception) and _is_past(row) for row in rows)
+        now = await cast("Any", redis).time() if is_timed else None
+    return [
+        meaning(row) if isinstance(row, Exception) else _found(key, row, now)
+        for key, row in zip(named, rows, strict=True)
+    ]
 
 
 def read_sync(redis: "SyncRedis", keys: Keys, key: ResourceKey) -> Stored | None:
@@ -216,6 +225,10 @@ def _stored(values: Sequence[bytes | None], now: tuple[int, int] | None) -> Stor
         expires_ms=_integer(expires),
         version=_integer(version),
     )
+
+
+def _found(key: ResourceKey, values: Sequence[bytes | None], now: tuple[int, int] | None) -> Found:
+    return Found(_stamp(values), _stored(values, now), _callback(key.uri, values))
 
 
 def _callback(uri: str, values: Sequence[bytes | None]) -> Callback | None:
