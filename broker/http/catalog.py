@@ -6,7 +6,7 @@ URIs, so pages are stable whatever else comes and goes.
 
 import secrets
 from bisect import bisect_right
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
@@ -15,6 +15,7 @@ from broker.core.access import may_read
 from broker.core.declaration import Values
 from broker.core.errors import InvalidCursor, ResourceNotFound
 from broker.core.identity import Principal, ResourceKey, TenantId
+from broker.gathering import Gathering
 from broker.store import resources
 from broker.store.client import Client
 from broker.store.errors import translated
@@ -54,6 +55,7 @@ class Catalog:
         self._keys = keys
         self._page_size = page_size
         self._callbacks = callbacks
+        self._looks: Gathering[ResourceKey, resources.Found] = Gathering(self._look)
         self._metrics = metrics
         self._codec: CursorCodec | None = None
 
@@ -65,7 +67,7 @@ class Catalog:
             BadRequest, WorkerFailed, WorkerUnavailable, WorkerLate, LimitReached: as Callbacks.read.
             StoreUnavailable, WrongStore: from the store.
         """
-        found = await resources.look(self._redis, self._keys, ResourceKey(principal.tenant, uri))
+        found = await self._looks.ask(ResourceKey(principal.tenant, uri))
         stored = found.stored
         if stored is not None and may_read(principal, stored.scopes):
             self._metrics.resource_read("stored")
@@ -77,6 +79,9 @@ class Catalog:
             raise ResourceNotFound(uri)
         self._metrics.resource_read("callback")
         return await attend(self._callbacks.read(principal, uri, callback, found.stamp))
+
+    async def _look(self, named: Sequence[ResourceKey]) -> list[resources.Found | Exception]:
+        return await resources.look(self._redis, self._keys, named)
 
     async def complete(self, principal: Principal, asked: Complete, attend: Attend) -> Values:
         """Return completions; none for prompts, and for what the principal cannot see.
