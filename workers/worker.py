@@ -29,6 +29,7 @@ from broker.core.errors import BadRequest, InvalidDeclaration, NotFound
 from broker.core.identity import TenantId, check_tenant
 from broker.core.publication import MAX_CONTENT_BYTES, CacheScope
 from broker.core.uri_template import UriTemplate, find
+from broker.store.registry import check_group
 from workers.context import Context
 from workers.execution import Execution
 from workers.resources import About, Callback, Resource, Terms, completion
@@ -63,13 +64,9 @@ class Worker:
         threads: int = THREADS,
         max_content_bytes: int = MAX_CONTENT_BYTES,
     ) -> None:
-        if not name or len(name) > 64 or not name.isprintable():  # noqa: PLR2004 # said in the sentence
-            raise InvalidDeclaration(
-                f"A worker's name has 1 to 64 printable characters; {name[:64]!a} has not."
-            )
         if tenant is not None and tenants is not None:
             raise InvalidDeclaration("A worker serves one tenant or several tenants; give one of the two.")
-        self.name = name
+        self.name = check_group(name)
         several = [tenant or Settings().tenant] if tenants is None else tenants
         self.tenants: tuple[TenantId, ...] = tuple(dict.fromkeys(check_tenant(each) for each in several))
         self._safe = safe

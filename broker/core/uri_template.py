@@ -5,7 +5,8 @@ they cannot disagree. RFC 6570 defines expansion only; matching is ours:
 
 1. `{x}`, `{.x}`, `{/x}` match one segment: one or more characters without `/`, `?` and `#`. `{+x}` matches
    across `/`; `{/x*}` matches any number of segments, none included, as a list; `{#x}` ends a template and
-   matches the fragment. No value is empty outside of a query: `users://{id}` does not match `users://`.
+   matches the fragment. No value is empty outside of a query: `users://{id}` does not match `users://`. Nor
+   has one a bare brace, which no expansion leaves: who reads the template itself is told that it is unknown.
 2. `{?a,b}` and `{&c}` end the template (before a fragment): its URIs may leave them out, order them as they
    like, and carry more; the first of two equal names counts. Names compare as they are written.
 3. What could be split in two ways is refused where it is declared: two variables with nothing between, a
@@ -221,7 +222,7 @@ class UriTemplate:
 
     def _scan(self, uri: str, raw: dict[str, str | list[str]]) -> bool:
         """Match all but the query and the fragment, from both ends; put what is found into `raw`."""
-        stops = "/?#&" if self._ampersands is not None else "/?#"
+        stops = "/?#{}&" if self._ampersands is not None else "/?#{}"
         end = _backward(self._after, uri, raw, stops, is_whole=self._multi is None)
         if end is None or self._multi is None:
             return end == 0
@@ -357,7 +358,7 @@ def _forward(atoms: Sequence[_Atom], uri: str, raw: dict[str, str | list[str]], 
 
 def _across(variable: Variable, span: str, raw: dict[str, str | list[str]]) -> bool:
     """Match `span` as the variable across segments."""
-    if _has(span, "?#"):
+    if _has(span, "?#{}"):
         return False
     if not variable.is_list:
         raw[variable.name] = span

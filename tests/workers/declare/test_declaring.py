@@ -13,7 +13,7 @@ import pytest
 from pydantic import Field
 
 from broker.core.errors import BadRequest, InvalidContents, InvalidDeclaration, InvalidTemplate, InvalidUri
-from workers import Context, Worker
+from workers import Context, Misconfigured, Worker
 from workers.testing import TestClient
 
 
@@ -321,5 +321,5 @@ def test_a_worker_serves_the_tenants_that_it_names(monkeypatch: pytest.MonkeyPat
     with pytest.raises(InvalidDeclaration, match="give one of the two"):
         Worker("w", tenant="a", tenants=["b"])
     for name in ("", "x" * 65, "a\nb"):
-        with pytest.raises(InvalidDeclaration, match="1 to 64 printable"):
+        with pytest.raises(Misconfigured, match="1 to 64 printable"):
             Worker(name)

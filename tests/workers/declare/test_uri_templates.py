@@ -89,6 +89,17 @@ def test_a_plain_variable_is_one_segment_and_never_empty(uri: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "template", ["x://{a}", "x://{+a}", "x://{a}/y", "x://y{/a*}", "x://{a}{?b}", "x://{a}{/b*}"]
+)
+def test_a_template_does_not_match_itself(template: str) -> None:
+    assert match(template, template) is None
+
+
+def test_an_encoded_brace_is_a_value() -> None:
+    assert match("x://{a}", "x://%7Bb%7D") == {"a": "{b}"}
+
+
+@pytest.mark.parametrize(
     ("raw", "decoded"),
     [("a%20b", "a b"), ("a+b", "a+b"), ("%2520", "%20"), ("%C3%A9", "é"), ("é", "é"), ("a%2Fb", "a/b")],
 )
