@@ -100,7 +100,7 @@ async def adopt(redis: Redis, how: Connect, number: int) -> None:
 
 
 _RETRIED = (RedisConnectionError, RedisTimeoutError)
-_RETRIED_BY_UVLOOP = (*_RETRIED, RuntimeError)
+_RETRIED_BY_UVLOOP: Any = (*_RETRIED, RuntimeError)
 """uvloop's word for a connection that was closed before it was written to (errors.is_cut)."""
 _BACKOFF = DecorrelatedJitterBackoff(cap=0.2, base=0.02)
 _RETRIES = 2
