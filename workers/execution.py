@@ -3,7 +3,7 @@
 1. What the function raises comes out as it is, except that no foreign StopIteration or CancelledError gets
    into the machinery: a future cannot hold the first, and the second would look like our own cancellation.
 2. A sync function cannot be stopped. When its call is cancelled it loses its caller and keeps its thread
-   until it returns; `Context.is_cancelled` tells it.
+   until it returns; `Context.is_cancelled` tells it. It does not keep the process from ending.
 3. Encoding a sync function's result happens in its thread, so a large one does not hold up the loop.
 """
 
@@ -11,11 +11,11 @@ import asyncio
 import contextvars
 import inspect
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from workers.resources import is_awaited
 from workers.signature import Function
+from workers.threads import Threads
 
 T = TypeVar("T")
 
@@ -28,12 +28,10 @@ class Execution:
     """Where the functions of one worker run; `threads` sync ones at a time."""
 
     def __init__(self, threads: int, name: str) -> None:
-        self._threads = threads
-        self._name = name
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads = Threads(threads, f"worker-{name}")
 
     def __repr__(self) -> str:
-        return f"<Execution of {self._name}, {self._threads} threads>"
+        return f"<Execution in {self._threads!r}>"
 
     async def run(self, function: Function, given: dict[str, Any], finish: Callable[[Any], T]) -> T:
         """Return `finish` of what `function` returns for the arguments `given`.
@@ -62,18 +60,14 @@ class Execution:
             try:
                 result = context.run(function, **given)
                 return (False, result) if inspect.isawaitable(result) else (True, finish(result))
-            except BaseException as error:  # an executor's future must not see StopIteration (rule 1)
+            except BaseException as error:  # a future must not see StopIteration (rule 1)
                 return error
 
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix=f"worker-{self._name}")
-        answer = await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        answer = await self._threads.run(work)
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
     def close(self) -> None:
-        """Take no more work; running threads end when their functions return."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
+        """Let the threads end, each when its function has returned."""
+        self._threads.close()

@@ -69,6 +69,10 @@ class Worker:
         self.name = check_group(name)
         several = [tenant or Settings().tenant] if tenants is None else tenants
         self.tenants: tuple[TenantId, ...] = tuple(dict.fromkeys(check_tenant(each) for each in several))
+        if not self.tenants:
+            raise InvalidDeclaration(
+                "A worker serves at least one tenant; leave tenants out for the default."
+            )
         self._safe = safe
         self._max_content_bytes = max_content_bytes
         self._resources: dict[str, Resource] = {}
@@ -333,7 +337,7 @@ class Worker:
             log.exception("demand callback failed", extra=_fields(request, call_id))
 
     def close(self) -> None:
-        """Take no more calls of sync functions."""
+        """Let the threads of sync functions end, each when its function has returned."""
         self._execution.close()
 
 

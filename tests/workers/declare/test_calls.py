@@ -5,6 +5,8 @@ import contextvars
 import dataclasses
 import json
 import logging
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Awaitable
@@ -352,6 +354,63 @@ async def test_sync_functions_hold_up_nobody_and_run_in_a_bounded_number_of_thre
     go.set()
     assert all(isinstance(answer, Contents) for answer in await asyncio.gather(*calls))
     worker.close()
+
+
+async def test_a_call_that_was_cancelled_while_it_waited_for_a_thread_never_runs() -> None:
+    worker = Worker("bookshop", threads=1)
+    go = threading.Event()
+    ran: list[int] = []
+
+    @worker.resource("slow://{n}")
+    def slow(n: int) -> str:
+        ran.append(n)
+        go.wait(10)
+        return str(n)
+
+    first, second, third = (
+        asyncio.create_task(call(worker, f"slow://{n}", declared="slow://{n}")) for n in range(3)
+    )
+    await until(lambda: ran == [0], "the first runs")
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    go.set()
+    assert isinstance(await first, Contents)
+    assert isinstance(await third, Contents)
+    assert ran == [0, 2]
+
+
+async def test_threads_are_reused_and_end_when_the_worker_is_closed() -> None:
+    worker = Worker("reuse", threads=4)
+    worker.resource("x://{n}", name="x")(_repeat)
+    for _ in range(20):
+        await call(worker, "x://1", declared="x://{n}")
+    mine = [each for each in threading.enumerate() if each.name.startswith("worker-reuse")]
+    assert len(mine) == 1
+    worker.close()
+    await until(lambda: not mine[0].is_alive(), "the thread has ended")
+    assert isinstance(await call(worker, "x://1", declared="x://{n}"), Contents), "it can be used again"
+    worker.close()
+
+
+HANGS = """
+import asyncio, threading, time
+from broker.core.declaration import CallRequest
+from workers import Worker
+
+worker = Worker("w")
+worker.resource("x://y", name="x")(lambda: threading.Event().wait())
+request = CallRequest("read", "x://y", "x://y", "t", "s", None, time.time() + 0.1)
+print(asyncio.run(worker.call(request)).reason)
+"""
+
+
+def test_a_function_that_never_returns_does_not_keep_the_process_from_ending() -> None:
+    """It did, by way of the standard library's executor, which is joined at the end."""
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "internal\n"
 
 
 async def test_context_variables_reach_a_sync_function(worker: Worker) -> None:

@@ -320,6 +320,8 @@ def test_a_worker_serves_the_tenants_that_it_names(monkeypatch: pytest.MonkeyPat
     assert Worker("w", tenants=["a", "b", "a"]).tenants == ("a", "b")
     with pytest.raises(InvalidDeclaration, match="give one of the two"):
         Worker("w", tenant="a", tenants=["b"])
+    with pytest.raises(InvalidDeclaration, match="at least one tenant"):
+        Worker("w", tenants=[])
     for name in ("", "x" * 65, "a\nb"):
         with pytest.raises(Misconfigured, match="1 to 64 printable"):
             Worker(name)
