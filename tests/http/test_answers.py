@@ -33,6 +33,7 @@ def frames_of(answer: httpx.Response) -> list[Frame]:
     return frames
 
 
+@pytest.mark.requirement("endpoint.accept")
 @pytest.mark.parametrize(
     "accept",
     [
@@ -47,6 +48,7 @@ async def test_json_is_the_answer_wherever_it_is_accepted(accept: str, ask: Aski
         result_of(answer)
 
 
+@pytest.mark.requirement("endpoint.accept")
 @pytest.mark.parametrize("accept", [STREAM, "text/*", "text/event-stream, application/json;q=0"])
 async def test_who_accepts_only_a_stream_gets_the_same_answer_as_one_event(accept: str, ask: Asking) -> None:
     begun = await ask.post(initialize(), {"accept": accept})
@@ -68,6 +70,7 @@ async def test_who_accepts_only_a_stream_gets_the_same_answer_as_one_event(accep
         assert "result" in frame.message
 
 
+@pytest.mark.requirement("endpoint.accept", "message.batch")
 async def test_a_batch_is_one_event_too(ask: Asking) -> None:
     session = await ask.session("2025-03-26")
     answer = await ask.post([request("ping", 1), request("ping", 2)], {**session, "accept": STREAM})
@@ -75,6 +78,7 @@ async def test_a_batch_is_one_event_too(ask: Asking) -> None:
     assert answer.content.count(b"\n\n") == 1
 
 
+@pytest.mark.requirement("endpoint.accept", "error.sentence")
 async def test_an_error_is_json_whatever_is_accepted(ask: Asking) -> None:
     """Clients read the status first, and an error's body as JSON."""
     session = await ask.session()
@@ -83,6 +87,7 @@ async def test_an_error_is_json_whatever_is_accepted(ask: Asking) -> None:
         assert (answer.status_code, error_of(answer)["code"]) == (200, -32601)
 
 
+@pytest.mark.requirement("endpoint.accept")
 @pytest.mark.parametrize(
     "accept", ["text/html", "image/png", "application/json;q=0", "text/event-stream;q=0"]
 )
@@ -98,6 +103,7 @@ async def test_who_accepts_neither_is_406_and_told_what_there_is(accept: str, as
         assert STREAM in error_of(answer)["message"]
 
 
+@pytest.mark.requirement("endpoint.accept")
 @pytest.mark.parametrize("accept", [JSON, "text/html", "text/event-stream;q=0, */*"])
 async def test_a_stream_needs_to_be_accepted(accept: str, ask: Asking) -> None:
     session = await ask.session()
@@ -110,6 +116,7 @@ async def test_a_stream_needs_to_be_accepted(accept: str, ask: Asking) -> None:
         error_of(answer)
 
 
+@pytest.mark.requirement("endpoint.content-type")
 @pytest.mark.parametrize(
     "content_type",
     [JSON, "Application/JSON", "application/json; charset=utf-8", 'application/json;charset="UTF-8"'],
@@ -118,6 +125,7 @@ async def test_json_in_utf8_is_read(content_type: str, ask: Asking) -> None:
     result_of(await ask.post(initialize(), {"content-type": content_type}))
 
 
+@pytest.mark.requirement("endpoint.content-type")
 @pytest.mark.parametrize(
     "content_type",
     ["", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1"],
@@ -128,6 +136,7 @@ async def test_any_other_type_is_415_and_unread(content_type: str, ask: Asking) 
     error_of(answer)
 
 
+@pytest.mark.requirement("endpoint.accept")
 async def test_a_get_with_a_content_type_and_both_types_accepted_is_a_stream(ask: Asking) -> None:
     """Python's clients send that."""
     session = await ask.session()
@@ -136,6 +145,7 @@ async def test_a_get_with_a_content_type_and_both_types_accepted_is_a_stream(ask
         assert (answer.status_code, answer.headers["content-type"]) == (200, STREAM)
 
 
+@pytest.mark.requirement("endpoint.verbatim")
 @pytest.mark.parametrize("encoding", ["gzip", "gzip, deflate, br, zstd", "*", "identity;q=0, gzip"])
 async def test_nothing_is_compressed(
     encoding: str, ask: Asking, publisher: Publisher, fleet: Fleet, tenant: str
@@ -167,6 +177,7 @@ def check_cors(answer: httpx.Response) -> None:
     assert "origin" in answer.headers["vary"].lower()
 
 
+@pytest.mark.requirement("endpoint.cors")
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
 async def test_a_preflight_allows_what_browser_clients_send(method: str, ask: Asking) -> None:
     answer = await ask.send(
@@ -187,6 +198,7 @@ async def test_a_preflight_allows_what_browser_clients_send(method: str, ask: As
     assert method in answer.headers["access-control-allow-methods"]
 
 
+@pytest.mark.requirement("endpoint.cors")
 async def test_every_answer_can_be_read_by_a_page_that_may_call(ask: Asking) -> None:
     session = await ask.session()
     origin = {"origin": PAGE}
@@ -206,6 +218,7 @@ async def test_every_answer_can_be_read_by_a_page_that_may_call(ask: Asking) -> 
         check_cors(answer)
 
 
+@pytest.mark.requirement("endpoint.cors")
 async def test_a_stream_can_be_read_by_a_page_that_may_call(ask: Asking) -> None:
     session = await ask.session()
     own = {"origin": PAGE, "broker-tenant": ask.tenant, "accept": BOTH}
@@ -219,6 +232,7 @@ async def test_a_stream_can_be_read_by_a_page_that_may_call(ask: Asking) -> None
         check_cors(stream)
 
 
+@pytest.mark.requirement("endpoint.cors")
 async def test_without_an_origin_there_are_no_cors_headers(ask: Asking) -> None:
     answer = await ask.post(initialize())
     assert not [name for name in answer.headers if name.startswith("access-control-")]
@@ -227,6 +241,7 @@ async def test_without_an_origin_there_are_no_cors_headers(ask: Asking) -> None:
 # --- Hints ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("modern.caching")
 @pytest.mark.parametrize(
     ("method", "params"),
     [
@@ -250,6 +265,7 @@ async def test_every_cacheable_result_says_for_how_long_and_for_whom(
     assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "mcp-resource-broker"
 
 
+@pytest.mark.requirement("modern.caching")
 async def test_a_publisher_may_say_how_long_its_resource_keeps(
     publisher: Publisher, fleet: Fleet, tenant: str, http: httpx.AsyncClient
 ) -> None:

@@ -40,6 +40,7 @@ async def _write(line: Line, parts: tuple[bytes, ...]) -> None:
             return  # the server has had enough; its answer is what counts
 
 
+@pytest.mark.requirement("endpoint.body-limit")
 async def test_a_body_of_exactly_the_limit_is_read_and_one_byte_more_is_413(ask: Asking) -> None:
     headers = modern_headers("server/discover")
     assert (await ask.post(BODY + b" " * (LIMIT - len(BODY)), headers)).status_code == 200
@@ -48,6 +49,7 @@ async def test_a_body_of_exactly_the_limit_is_read_and_one_byte_more_is_413(ask:
     assert "BROKER_HTTP__MAX_BODY_BYTES" in error_of(answer)["message"]
 
 
+@pytest.mark.requirement("endpoint.body-limit")
 async def test_a_client_that_is_still_sending_reads_why_its_body_is_refused(fleet: Fleet) -> None:
     """Closing at once would reset the connection, and the answer would be lost with it."""
     start = head(**MIRROR, Content_Length="8000000")
@@ -56,11 +58,13 @@ async def test_a_client_that_is_still_sending_reads_why_its_body_is_refused(flee
     assert answer.headers["connection"] == "close"
 
 
+@pytest.mark.requirement("endpoint.body-limit")
 async def test_a_declared_length_is_refused_before_the_body_comes(fleet: Fleet) -> None:
     answer = await send(fleet, head(**MIRROR, Content_Length=str(10**12)))
     assert answer.status == 413
 
 
+@pytest.mark.requirement("endpoint.body-limit")
 async def test_who_asks_first_whether_to_go_on_is_refused_or_told_to(fleet: Fleet) -> None:
     large = head(**MIRROR, Content_Length=str(10**12), Expect="100-continue")
     assert (await send(fleet, large)).status == 413
@@ -71,6 +75,7 @@ async def test_who_asks_first_whether_to_go_on_is_refused_or_told_to(fleet: Flee
         assert (await answer).status == 200
 
 
+@pytest.mark.requirement("endpoint.body-framing")
 async def test_a_chunked_body_is_read(fleet: Fleet) -> None:
     start = head(**MIRROR, Transfer_Encoding="chunked")
     pieces = [chunk(BODY[at : at + 7]) for at in range(0, len(BODY), 7)]
@@ -78,12 +83,14 @@ async def test_a_chunked_body_is_read(fleet: Fleet) -> None:
     assert answer.status == 200
 
 
+@pytest.mark.requirement("endpoint.body-limit")
 async def test_a_chunked_body_without_end_is_413_at_the_limit(fleet: Fleet) -> None:
     start = head(**MIRROR, Transfer_Encoding="chunked")
     answer = await send(fleet, start, *[chunk(b" " * 100_000)] * 400)
     assert answer.status == 413
 
 
+@pytest.mark.requirement("endpoint.body-framing")
 async def test_a_body_shorter_than_it_said_is_waited_for_and_leaves_nothing(fleet: Fleet) -> None:
     """Its client closes; there is nobody to answer, and the replica goes on."""
     async with connected(fleet[0].address) as line:
@@ -91,12 +98,14 @@ async def test_a_body_shorter_than_it_said_is_waited_for_and_leaves_nothing(flee
     assert (await send(fleet, head(**MIRROR, Content_Length=str(len(BODY))) + BODY)).status == 200
 
 
+@pytest.mark.requirement("endpoint.body-framing")
 @pytest.mark.parametrize("less", [1, 10, len(BODY)])
 async def test_a_body_longer_than_it_said_is_400(less: int, fleet: Fleet) -> None:
     answer = await send(fleet, head(**MIRROR, Content_Length=str(len(BODY) - less)) + BODY)
     assert answer.status == 400
 
 
+@pytest.mark.requirement("endpoint.body-framing")
 @pytest.mark.parametrize("end", [b"\r\n", b"\n", b"\r\n\r\n"])
 async def test_a_line_break_behind_a_body_does_not_matter(end: bytes, fleet: Fleet) -> None:
     """Some clients end a body with one."""
@@ -104,23 +113,27 @@ async def test_a_line_break_behind_a_body_does_not_matter(end: bytes, fleet: Fle
     assert answer.status == 200
 
 
+@pytest.mark.requirement("endpoint.body-framing")
 @pytest.mark.parametrize("length", ["-1", "1e3", "abc", "0x10", "", "1, 2"])
 async def test_a_length_that_is_none_is_400(length: str, fleet: Fleet) -> None:
     assert (await send(fleet, head(**MIRROR, Content_Length=length) + BODY)).status == 400
 
 
+@pytest.mark.requirement("endpoint.body-framing")
 async def test_two_ways_of_telling_the_length_are_never_both_believed(fleet: Fleet) -> None:
     """Whoever believes the other one reads another request (request smuggling)."""
     start = head(**MIRROR, Transfer_Encoding="chunked", Content_Length="3")
     assert (await send(fleet, start + chunk(BODY) + chunk(b""))).status == 400
 
 
+@pytest.mark.requirement("endpoint.body-framing")
 async def test_a_body_in_many_packets_is_one_body(fleet: Fleet) -> None:
     start = head(**MIRROR, Content_Length=str(len(BODY)))
     parts = [BODY[at : at + 1] for at in range(len(BODY))]
     assert (await send(fleet, start, *parts)).status == 200
 
 
+@pytest.mark.requirement("endpoint.body-limit")
 async def test_a_body_that_does_not_come_is_408() -> None:
     """In process: the ceiling is half a minute, and nobody waits that long for a test."""
     never = asyncio.Event()
@@ -138,6 +151,7 @@ async def test_a_body_that_does_not_come_is_408() -> None:
     assert refused.value.status == 408
 
 
+@pytest.mark.requirement("endpoint.era")
 async def test_a_get_with_a_body_is_a_get(ask: Asking) -> None:
     answer = await ask.send("GET", {"content-type": "application/json"}, BODY)
     assert answer.status_code == 400

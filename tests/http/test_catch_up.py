@@ -14,6 +14,8 @@ from tests.support.mcp import Listening, Modern
 from tests.support.replica import Fleet
 from workers import Publisher
 
+pytestmark = pytest.mark.requirement("extension.catch-up")
+
 A, B, C = "docs:a", "docs:b", "docs:c"
 MARK = "docs:mark"
 """Changed last; once it is cued, everything before it has been told or never will be."""

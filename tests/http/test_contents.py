@@ -28,6 +28,7 @@ URIS = [
 ]  # fmt: skip
 
 
+@pytest.mark.requirement("resource.contents", "sse.frame")
 @pytest.mark.parametrize("text", TEXTS)
 async def test_a_text_arrives_as_it_was_published(text: str, publisher: Publisher, ask: Asking) -> None:
     await publisher.publish("docs:x", text)
@@ -46,6 +47,7 @@ async def test_a_text_arrives_as_it_was_published(text: str, publisher: Publishe
     assert result_of(read)["contents"][0]["text"] == text
 
 
+@pytest.mark.requirement("resource.contents")
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 256, 100_000])
 async def test_bytes_arrive_as_base64_of_the_standard_alphabet(
     size: int, publisher: Publisher, ask: Asking
@@ -58,6 +60,7 @@ async def test_bytes_arrive_as_base64_of_the_standard_alphabet(
     assert base64.b64decode(content["blob"], validate=True) == data
 
 
+@pytest.mark.requirement("resource.large", "sse.frame")
 async def test_two_megabytes_are_one_frame_and_stop_no_other_stream(
     publisher: Publisher, ask: Asking, fleet: Fleet, tenant: str, http: httpx.AsyncClient
 ) -> None:
@@ -80,6 +83,7 @@ async def test_two_megabytes_are_one_frame_and_stop_no_other_stream(
             assert frame.message["result"]["contents"][0]["text"] == text
 
 
+@pytest.mark.requirement("resource.uri")
 async def test_every_uri_is_listed_read_and_cued_exactly_as_it_was_published(
     publisher: Publisher, fleet: Fleet, tenant: str, http: httpx.AsyncClient
 ) -> None:
@@ -108,6 +112,7 @@ async def test_every_uri_is_listed_read_and_cued_exactly_as_it_was_published(
             assert len(stream.cues) == len(URIS)
 
 
+@pytest.mark.requirement("sse.frame")
 async def test_a_resource_that_changes_a_thousand_times_is_one_frame_at_a_time(
     publisher: Publisher, fleet: Fleet, tenant: str, http: httpx.AsyncClient
 ) -> None:
@@ -122,6 +127,7 @@ async def test_a_resource_that_changes_a_thousand_times_is_one_frame_at_a_time(
         assert read["contents"][0]["text"] == "999"
 
 
+@pytest.mark.requirement("resource.contents")
 async def test_json_values_are_text_that_is_json(publisher: Publisher, ask: Asking) -> None:
     await publisher.publish("docs:x", {"b": [1, None, "\u2028"], "a": 1.5})
     answer = await ask.modern("resources/read", name="docs:x", uri="docs:x")

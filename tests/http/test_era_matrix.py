@@ -42,6 +42,7 @@ def at(fleet: Fleet, path: str) -> str:
     return fleet.url.removesuffix("/mcp") + path
 
 
+@pytest.mark.requirement("endpoint.path")
 @PATHS
 async def test_both_spellings_of_the_path_answer_and_neither_redirects(
     path: str, fleet: Fleet, ask: Asking
@@ -58,6 +59,7 @@ async def test_both_spellings_of_the_path_answer_and_neither_redirects(
         assert "location" not in answer.headers
 
 
+@pytest.mark.requirement("endpoint.methods")
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "HEAD", "TRACE", "PROPFIND"])
 @pytest.mark.parametrize("version", [None, *VERSIONS, MODERN])
 async def test_other_methods_are_405_and_told_what_there_is(
@@ -71,6 +73,7 @@ async def test_other_methods_are_405_and_told_what_there_is(
         assert error_of(answer)["id"] is None
 
 
+@pytest.mark.requirement("endpoint.methods", "endpoint.era")
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 @pytest.mark.parametrize("version", [None, *VERSIONS, *STRANGE, MODERN])
 async def test_get_and_delete_without_a_session_are_405_in_the_modern_era_and_else_400(
@@ -84,6 +87,7 @@ async def test_get_and_delete_without_a_session_are_405_in_the_modern_era_and_el
         assert answer.headers["allow"] == "POST"
 
 
+@pytest.mark.requirement("session.negotiation")
 @pytest.mark.parametrize("header", [None, *VERSIONS, *STRANGE, MODERN])
 @pytest.mark.parametrize("asked", [*VERSIONS, *STRANGE, MODERN])
 async def test_initialize_negotiates_by_its_body_whatever_its_header_says(
@@ -95,6 +99,7 @@ async def test_initialize_negotiates_by_its_body_whatever_its_header_says(
     assert len(answer.headers["mcp-session-id"]) == 43
 
 
+@pytest.mark.requirement("endpoint.era")
 @pytest.mark.parametrize("session", [None, UNKNOWN_SESSION, "stale"])
 @pytest.mark.parametrize("method", ["server/discover", "resources/list"])
 async def test_a_modern_body_is_answered_whatever_session_it_names(
@@ -106,6 +111,7 @@ async def test_a_modern_body_is_answered_whatever_session_it_names(
     assert "mcp-session-id" not in answer.headers
 
 
+@pytest.mark.requirement("endpoint.era")
 @pytest.mark.parametrize("version", [None, *VERSIONS])
 @pytest.mark.parametrize("method", ["ping", "resources/list", "server/discover", "no/such"])
 async def test_a_request_of_no_session_is_400_and_told_how_to_begin(
@@ -119,6 +125,7 @@ async def test_a_request_of_no_session_is_400_and_told_how_to_begin(
     assert "initialize" in error["message"]
 
 
+@pytest.mark.requirement("endpoint.era")
 @pytest.mark.parametrize("version", [*STRANGE, MODERN])
 async def test_without_session_and_meta_another_version_header_gets_the_modern_eras_error(
     version: str, ask: Asking
@@ -128,6 +135,7 @@ async def test_without_session_and_meta_another_version_header_gets_the_modern_e
     assert error_of(answer)["code"] == -32602
 
 
+@pytest.mark.requirement("session.version-header")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("header", [None, *VERSIONS])
 async def test_in_a_session_the_version_header_may_be_absent_or_any_of_the_era(
@@ -138,6 +146,7 @@ async def test_in_a_session_the_version_header_may_be_absent_or_any_of_the_era(
     assert result_of(await ask.post(request("ping"), headers)) == {}
 
 
+@pytest.mark.requirement("session.version-header")
 @pytest.mark.parametrize("header", [*STRANGE, MODERN])
 async def test_in_a_session_any_other_version_header_is_400_and_the_session_lives(
     header: str, ask: Asking
@@ -251,6 +260,7 @@ MISTAKES: list[tuple[str, dict[str, Any], dict[str, str], int, int]] = [
 ]
 
 
+@pytest.mark.requirement("modern.meta", "modern.mirror", "modern.version", "modern.method", "modern.params")
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake[0])
 async def test_each_mistake_of_a_modern_request_has_its_own_answer(
     mistake: tuple[str, dict[str, Any], dict[str, str], int, int], ask: Asking
@@ -261,6 +271,7 @@ async def test_each_mistake_of_a_modern_request_has_its_own_answer(
     assert (answer.status_code, error["code"], error["id"]) == (status, code, "my-id")
 
 
+@pytest.mark.requirement("modern.version", "modern.discover")
 async def test_an_unknown_version_is_told_the_supported_ones_and_discover_says_the_same(ask: Asking) -> None:
     message = request("server/discover", 3, _meta=modern_meta("v9"))
     headers = modern_headers("server/discover", **{"mcp-protocol-version": "v9"})
@@ -269,6 +280,7 @@ async def test_an_unknown_version_is_told_the_supported_ones_and_discover_says_t
     assert result_of(await ask.modern("server/discover"))["supportedVersions"] == data["supported"]
 
 
+@pytest.mark.requirement("error.not-found")
 async def test_a_resource_not_found_has_the_eras_code_and_names_the_uri(ask: Asking) -> None:
     modern = await ask.modern("resources/read", name="a:b", uri="a:b")
     assert (modern.status_code, error_of(modern)["code"], error_of(modern)["data"]) == (
@@ -281,6 +293,7 @@ async def test_a_resource_not_found_has_the_eras_code_and_names_the_uri(ask: Ask
     )  # fmt: skip
 
 
+@pytest.mark.requirement("message.note")
 @pytest.mark.parametrize(
     "message",
     [
@@ -297,6 +310,7 @@ async def test_a_stray_notification_of_the_modern_era_is_202_with_or_without_its
     assert (answer.status_code, answer.content) == (202, b"")
 
 
+@pytest.mark.requirement("modern.one-message")
 @pytest.mark.parametrize(
     "message",
     [{"jsonrpc": "2.0", "id": 4, "result": {}}, [modern_request("resources/list")], []],
@@ -325,6 +339,7 @@ async def raw_read(fleet: Fleet, tenant: str, uri: str, name: bytes) -> tuple[in
     return answer.status, json.loads(answer.body)
 
 
+@pytest.mark.requirement("modern.mirror")
 @pytest.mark.parametrize("name", [b"  docs:x  ", b"\tdocs:x", b"docs:x"])
 async def test_blanks_around_mcp_name_do_not_count(
     name: bytes, fleet: Fleet, publisher: Publisher, tenant: str
@@ -334,6 +349,7 @@ async def test_blanks_around_mcp_name_do_not_count(
     assert status == 200, body
 
 
+@pytest.mark.requirement("modern.mirror")
 @pytest.mark.parametrize("name", ["docs:\u00e9".encode(), "docs:\u00e9".encode("latin-1"), b"docs:\xff"])
 async def test_bytes_outside_ascii_in_mcp_name_are_refused_even_where_they_equal_the_body(
     name: bytes, fleet: Fleet, publisher: Publisher, tenant: str
@@ -343,6 +359,7 @@ async def test_bytes_outside_ascii_in_mcp_name_are_refused_even_where_they_equal
     assert (status, body["error"]["code"]) == (400, -32020)
 
 
+@pytest.mark.requirement("modern.mirror")
 @pytest.mark.parametrize("name", ["mcp-protocol-version", "mcp-method"])
 async def test_a_mirroring_header_that_comes_twice_is_refused(name: str, ask: Asking) -> None:
     """Who looks at the first line and who looks at the last would disagree."""
@@ -353,6 +370,7 @@ async def test_a_mirroring_header_that_comes_twice_is_refused(name: str, ask: As
     assert (answer.status_code, error_of(answer)["code"]) == (400, -32020)
 
 
+@pytest.mark.requirement("modern.mirror")
 async def test_header_names_are_of_any_case(fleet: Fleet) -> None:
     body = json.dumps(modern_request("server/discover")).encode()
     start = head(
@@ -370,6 +388,7 @@ async def test_header_names_are_of_any_case(fleet: Fleet) -> None:
 # --- Host and Origin --------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("endpoint.host")
 @pytest.mark.parametrize(
     "host", ["evil.example.com", "localhost.evil.com", "127.0.0.1.example", "10.0.0.1", ""]
 )
@@ -380,6 +399,7 @@ async def test_a_foreign_host_is_refused_before_anything_else(host: str, method:
     error_of(answer)
 
 
+@pytest.mark.requirement("endpoint.origin")
 @pytest.mark.parametrize(
     "origin", ["http://evil.example.com", "https://localhost.evil.com", "null", "file://", "http://10.0.0.1"]
 )
@@ -393,6 +413,7 @@ async def test_a_foreign_origin_is_403_and_gets_no_cors_headers(
     assert not [name for name in answer.headers if name.startswith("access-control-")]
 
 
+@pytest.mark.requirement("endpoint.host", "endpoint.origin")
 async def test_allowed_hosts_and_origins_are_settings(
     new_fleet: Callable[..., Fleet], redis_server: RedisServer, http: httpx.AsyncClient
 ) -> None:

@@ -24,6 +24,8 @@ from tests.support.redis_server import RedisServer, clear
 from tests.support.replica import Fleet
 from tests.support.sse import Reader
 
+pytestmark = pytest.mark.requirement("endpoint.no-500")
+
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*"))
 STATUSES = {200, 202, 204, 400, 403, 404, 405, 406, 413, 415, 421, 429}
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))

@@ -37,6 +37,7 @@ async def settled(stream: Stream, publisher: Publisher, client: Handshake) -> li
 # --- Opening ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("stream.opening")
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])
 async def test_the_first_byte_is_a_comment_and_only_the_newest_revision_gets_a_priming_event(
     version: str, fleet: Fleet, tenant: str, http: httpx.AsyncClient
@@ -51,6 +52,7 @@ async def test_the_first_byte_is_a_comment_and_only_the_newest_revision_gets_a_p
             assert re.fullmatch(rb":\nretry: \d+\n", bytes(stream.raw)), "older clients parse empty data"
 
 
+@pytest.mark.requirement("stream.cues")
 async def test_a_stream_holds_cues_only_and_no_answers(client: Handshake, publisher: Publisher) -> None:
     async with client:
         await client.subscribe(A)
@@ -64,6 +66,7 @@ async def test_a_stream_holds_cues_only_and_no_answers(client: Handshake, publis
             assert set(message) <= {"jsonrpc", "method", "params"}
 
 
+@pytest.mark.requirement("stream.cues", "resource.uri")
 async def test_the_cue_names_the_uri_as_the_client_wrote_it(client: Handshake, publisher: Publisher) -> None:
     odd = "demo://h/%7Ex?q=1#f"
     async with client:
@@ -74,6 +77,7 @@ async def test_the_cue_names_the_uri_as_the_client_wrote_it(client: Handshake, p
         assert await settled(stream, publisher, client) == [odd]
 
 
+@pytest.mark.requirement("stream.owed")
 async def test_what_changed_before_the_first_stream_is_told_when_it_opens(
     client: Handshake, publisher: Publisher
 ) -> None:
@@ -88,6 +92,7 @@ async def test_what_changed_before_the_first_stream_is_told_when_it_opens(
         assert sorted(await settled(stream, publisher, client)) == [A, C]
 
 
+@pytest.mark.requirement("stream.owed")
 async def test_what_changed_while_no_stream_was_open_is_told_when_one_opens(
     client: Handshake, publisher: Publisher
 ) -> None:
@@ -102,6 +107,7 @@ async def test_what_changed_while_no_stream_was_open_is_told_when_one_opens(
         assert await settled(second, publisher, client) == [A]
 
 
+@pytest.mark.requirement("stream.owed", "list.changed")
 async def test_a_list_that_changed_while_no_stream_was_open_is_told_when_one_opens(
     client: Handshake, publisher: Publisher
 ) -> None:
@@ -112,6 +118,7 @@ async def test_a_list_that_changed_while_no_stream_was_open_is_told_when_one_ope
         await until(lambda: stream.list_changes, "a list change")
 
 
+@pytest.mark.requirement("stream.unsubscribe")
 async def test_after_unsubscribing_there_is_silence_and_after_subscribing_again_there_is_none(
     client: Handshake, publisher: Publisher
 ) -> None:
@@ -130,6 +137,7 @@ async def test_after_unsubscribing_there_is_silence_and_after_subscribing_again_
 # --- Several streams --------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("stream.newest")
 async def test_the_newest_stream_delivers_and_each_cue_is_on_exactly_one(
     client: Handshake, publisher: Publisher, fleet: Fleet
 ) -> None:
@@ -145,6 +153,7 @@ async def test_the_newest_stream_delivers_and_each_cue_is_on_exactly_one(
         assert older.ended is None
 
 
+@pytest.mark.requirement("stream.newest")
 @pytest.mark.parametrize("older", [0, 1], ids=["same replica", "another replica"])
 async def test_when_the_newest_ends_the_older_one_delivers_again(
     older: int, client: Handshake, publisher: Publisher, fleet: Fleet
@@ -161,6 +170,7 @@ async def test_when_the_newest_ends_the_older_one_delivers_again(
         await first.cue(A, told + 1)
 
 
+@pytest.mark.requirement("stream.newest")
 async def test_streams_that_are_opened_and_left_at_once_always_leave_one_that_delivers(
     client: Handshake, publisher: Publisher, fleet: Fleet
 ) -> None:
@@ -178,6 +188,7 @@ async def test_streams_that_are_opened_and_left_at_once_always_leave_one_that_de
         assert await settled(client.streams[-1], publisher, client) == [A]
 
 
+@pytest.mark.requirement("stream.newest")
 async def test_two_streams_that_both_come_back_do_not_fight(client: Handshake, publisher: Publisher) -> None:
     """An older stream stays open in silence: were it ended, its client would open anew and end the other."""
     async with client:
@@ -194,6 +205,7 @@ async def test_two_streams_that_both_come_back_do_not_fight(client: Handshake, p
 # --- Resuming ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("stream.resume")
 async def test_a_resume_with_the_last_id_tells_what_was_missed_and_nothing_twice(
     client: Handshake, publisher: Publisher, fleet: Fleet
 ) -> None:
@@ -214,6 +226,7 @@ async def test_a_resume_with_the_last_id_tells_what_was_missed_and_nothing_twice
         assert await settled(second, publisher, client) == [A]
 
 
+@pytest.mark.requirement("stream.resume")
 async def test_a_resume_without_missing_anything_tells_nothing(
     client: Handshake, publisher: Publisher
 ) -> None:
@@ -227,6 +240,7 @@ async def test_a_resume_without_missing_anything_tells_nothing(
         assert await settled(second, publisher, client) == []
 
 
+@pytest.mark.requirement("stream.resume")
 async def test_without_its_id_a_client_is_told_again_what_it_never_proved_to_have_read(
     client: Handshake, publisher: Publisher
 ) -> None:
@@ -244,6 +258,7 @@ async def test_without_its_id_a_client_is_told_again_what_it_never_proved_to_hav
         assert await settled(third, publisher, client) == []
 
 
+@pytest.mark.requirement("stream.strange-id")
 @pytest.mark.parametrize(
     "identity",
     [
@@ -276,6 +291,7 @@ async def test_an_id_that_says_nothing_of_use_opens_a_live_stream_all_the_same(
         assert stream.ended is None
 
 
+@pytest.mark.requirement("stream.foreign-id")
 async def test_an_id_of_another_session_or_tenant_proves_nothing_and_brings_nothing_of_theirs(
     fleet: Fleet, tenant: str, http: httpx.AsyncClient, publisher: Publisher
 ) -> None:
@@ -298,6 +314,7 @@ async def test_an_id_of_another_session_or_tenant_proves_nothing_and_brings_noth
             assert await settled(of_foreign, theirs, foreign) == []
 
 
+@pytest.mark.requirement("stream.resume")
 async def test_ids_of_one_session_never_go_back(
     client: Handshake, publisher: Publisher, fleet: Fleet
 ) -> None:
@@ -317,6 +334,7 @@ async def test_ids_of_one_session_never_go_back(
             await stream.close()
 
 
+@pytest.mark.requirement("stream.resume")
 @pytest.mark.parametrize("resumes", [True, False], ids=["with its id", "without"])
 async def test_a_client_that_comes_back_all_the_time_is_told_of_the_last_change(
     resumes: bool,  # noqa: FBT001 - a column of the matrix
@@ -353,6 +371,7 @@ async def test_a_client_that_comes_back_all_the_time_is_told_of_the_last_change(
         assert seen[0]["text"] == last
 
 
+@pytest.mark.requirement("stream.resume")
 async def test_a_client_that_missed_more_than_the_log_keeps_is_told_of_each_change_it_can_see(
     client: Handshake, publisher: Publisher
 ) -> None:

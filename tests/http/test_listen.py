@@ -36,6 +36,7 @@ async def open_listen(ask: Asking, identity: Any, wanted: Any) -> Stream:
     return Stream(answer, f"listen {identity!r}")
 
 
+@pytest.mark.requirement("listen.tag")
 @pytest.mark.parametrize("identity", [0, 1, -7, 1.5, 2**53 - 1, "", "0", "listen:0", "\u00e9\u2028"])
 async def test_every_frame_is_tagged_with_the_listens_id_of_the_same_type(
     identity: Any, ask: Asking, publisher: Publisher
@@ -50,6 +51,7 @@ async def test_every_frame_is_tagged_with_the_listens_id_of_the_same_type(
         assert stream.last_id is None, "an id would make TypeScript clients try to resume"
 
 
+@pytest.mark.requirement("listen.acknowledgement")
 async def test_the_acknowledgement_comes_first_and_well_under_a_tenth_of_a_second(
     ask: Asking, publisher: Publisher
 ) -> None:
@@ -64,6 +66,7 @@ async def test_the_acknowledgement_comes_first_and_well_under_a_tenth_of_a_secon
     assert sorted(took)[5] < 0.1, took
 
 
+@pytest.mark.requirement("listen.opening")
 async def test_a_change_during_the_opening_is_told_after_the_acknowledgement(
     client: Modern, publisher: Publisher
 ) -> None:
@@ -86,6 +89,7 @@ async def test_a_change_during_the_opening_is_told_after_the_acknowledgement(
     assert count > 40
 
 
+@pytest.mark.requirement("listen.acknowledgement")
 @pytest.mark.parametrize(
     ("wanted", "honoured"),
     [
@@ -108,6 +112,7 @@ async def test_the_acknowledgement_names_what_of_the_filter_is_honoured(
         assert stream.ended is None
 
 
+@pytest.mark.requirement("listen.nothing")
 @pytest.mark.parametrize(
     "wanted", [{}, {"toolsListChanged": True}, {"promptsListChanged": True}, {"resourceSubscriptions": []}]
 )
@@ -124,6 +129,7 @@ async def test_a_filter_of_which_nothing_can_be_honoured_is_acknowledged_and_end
         assert result["result"]["_meta"][SUBSCRIPTION] == "none"
 
 
+@pytest.mark.requirement("listen.filter")
 async def test_nothing_outside_the_filter_is_ever_on_the_stream(client: Modern, publisher: Publisher) -> None:
     async with await client.listen([A]) as listening:
         for number in range(30):
@@ -135,6 +141,7 @@ async def test_nothing_outside_the_filter_is_ever_on_the_stream(client: Modern, 
         assert V.encode() not in bytes(listening.stream.raw)
 
 
+@pytest.mark.requirement("listen.filter")
 async def test_the_same_uri_twice_is_told_once(ask: Asking, publisher: Publisher) -> None:
     async with await open_listen(ask, 1, {"resourceSubscriptions": [A, A]}) as stream:
         await until(lambda: stream.messages, "the acknowledgement")
@@ -144,6 +151,7 @@ async def test_the_same_uri_twice_is_told_once(ask: Asking, publisher: Publisher
         assert stream.cues == [A] * 5
 
 
+@pytest.mark.requirement("listen.refusal")
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -160,6 +168,7 @@ async def test_a_filter_of_another_form_is_refused_before_the_acknowledgement(
     assert (answer.status_code, error["code"], error["id"]) == (400, -32602, "L")
 
 
+@pytest.mark.requirement("listen.refusal")
 async def test_more_uris_than_allowed_are_refused_with_a_status_that_asks_to_wait(
     new_fleet: Callable[..., Fleet], redis_server: RedisServer, http: httpx.AsyncClient
 ) -> None:
@@ -176,6 +185,7 @@ async def test_more_uris_than_allowed_are_refused_with_a_status_that_asks_to_wai
         await until(lambda: stream.messages, "the acknowledgement")
 
 
+@pytest.mark.requirement("listen.end")
 async def test_a_replica_that_leaves_tells_everything_then_the_result_and_ends(
     new_fleet: Callable[..., Fleet], redis_server: RedisServer, http: httpx.AsyncClient, prefix: str
 ) -> None:
@@ -204,6 +214,7 @@ async def test_a_replica_that_leaves_tells_everything_then_the_result_and_ends(
 # --- Slow readers -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("listen.slow")
 async def test_a_reader_that_pauses_is_told_of_the_last_change_of_everything(
     fleet: Fleet, tenant: str, publisher: Publisher
 ) -> None:

@@ -30,6 +30,7 @@ async def pages(client: Modern | Handshake) -> AsyncIterator[list[str]]:
         cursor = {"cursor": page["nextCursor"]}
 
 
+@pytest.mark.requirement("list.pages")
 async def test_pages_are_whole_in_order_and_have_no_cursor_at_the_end(
     client: Modern, publisher: Publisher
 ) -> None:
@@ -40,6 +41,7 @@ async def test_pages_are_whole_in_order_and_have_no_cursor_at_the_end(
     assert list(itertools.chain(*found)) == uris
 
 
+@pytest.mark.requirement("list.pages")
 async def test_pages_stay_right_while_resources_come_and_go(client: Modern, publisher: Publisher) -> None:
     """What was there all the time is listed exactly once, even where the cursor's own resource is gone."""
     uris = [f"docs:{number:03}" for number in range(220)]
@@ -56,6 +58,7 @@ async def test_pages_stay_right_while_resources_come_and_go(client: Modern, publ
     assert [uri for uri in found if uri in stayed] == stayed
 
 
+@pytest.mark.requirement("list.cursor")
 async def test_a_cursor_of_another_tenant_or_of_nobody_is_refused(
     client: Modern, publisher: Publisher, fleet: Fleet, http: httpx.AsyncClient
 ) -> None:
@@ -67,6 +70,7 @@ async def test_a_cursor_of_another_tenant_or_of_nobody_is_refused(
             await asking.ask("resources/list", cursor=text)
 
 
+@pytest.mark.requirement("list.cursor")
 async def test_every_replica_reads_the_others_cursors(
     client: Modern, publisher: Publisher, fleet: Fleet, tenant: str, http: httpx.AsyncClient
 ) -> None:
@@ -77,6 +81,7 @@ async def test_every_replica_reads_the_others_cursors(
         assert len(rest["resources"]) == 1
 
 
+@pytest.mark.requirement("list.changed")
 async def test_only_what_shows_in_the_list_changes_it(
     client: Modern, publisher: Publisher, fleet: Fleet, tenant: str, http: httpx.AsyncClient
 ) -> None:
@@ -110,6 +115,7 @@ async def test_only_what_shows_in_the_list_changes_it(
         assert other.list_changes == 0
 
 
+@pytest.mark.requirement("list.burst")
 async def test_a_burst_is_told_at_once_then_together_and_the_last_of_it_never_lost(
     client: Modern, publisher: Publisher
 ) -> None:
@@ -134,6 +140,7 @@ async def test_a_burst_is_told_at_once_then_together_and_the_last_of_it_never_lo
         assert listening.list_changes < count / 10
 
 
+@pytest.mark.requirement("list.tenant")
 async def test_the_list_of_another_tenant_changes_nothing_here(
     client: Modern, fleet: Fleet, publisher: Publisher
 ) -> None:
@@ -148,6 +155,7 @@ async def test_the_list_of_another_tenant_changes_nothing_here(
         assert await client.list() == ["docs:b"]
 
 
+@pytest.mark.requirement("capability.offers")
 @pytest.mark.parametrize("is_on", [True, False])
 async def test_empty_tools_and_prompts_are_advertised_and_answered_or_neither(
     is_on: bool,  # noqa: FBT001 - the setting

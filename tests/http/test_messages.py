@@ -43,6 +43,7 @@ def id_in(body: bytes) -> str:
     return found[1].decode()
 
 
+@pytest.mark.requirement("message.id")
 @pytest.mark.parametrize("written", IDS)
 async def test_an_id_comes_back_as_it_was_written_in_both_eras(written: str, ask: Asking) -> None:
     expected = written if not written.startswith('"') else json.dumps(json.loads(written))
@@ -57,6 +58,7 @@ async def test_an_id_comes_back_as_it_was_written_in_both_eras(written: str, ask
         assert (handshake.status_code, id_in(handshake.content)) == (200, expected)
 
 
+@pytest.mark.requirement("message.id")
 @pytest.mark.parametrize("written", BAD_IDS)
 async def test_an_id_that_is_none_is_400_and_is_not_echoed(written: str, ask: Asking) -> None:
     modern = await ask.post(
@@ -71,6 +73,7 @@ async def test_an_id_that_is_none_is_400_and_is_not_echoed(written: str, ask: As
         assert (error["code"], error["id"]) == (-32600, None)
 
 
+@pytest.mark.requirement("message.parse")
 @pytest.mark.parametrize("body", NOT_JSON)
 async def test_what_is_not_json_is_a_parse_error_whoever_sends_it(body: bytes, ask: Asking) -> None:
     for headers in ({}, await ask.session(), modern_headers("server/discover")):
@@ -78,6 +81,7 @@ async def test_what_is_not_json_is_a_parse_error_whoever_sends_it(body: bytes, a
         assert (answer.status_code, error_of(answer)["code"]) == (400, -32700), (body, headers)
 
 
+@pytest.mark.requirement("message.envelope")
 @pytest.mark.parametrize("body", NO_ENVELOPE)
 async def test_json_that_is_no_message_is_an_invalid_request_whoever_sends_it(
     body: bytes, ask: Asking
@@ -89,6 +93,7 @@ async def test_json_that_is_no_message_is_an_invalid_request_whoever_sends_it(
     assert (await ask.post(request("ping"), session)).status_code == 200
 
 
+@pytest.mark.requirement("message.concurrent")
 async def test_the_same_id_twice_in_flight_is_answered_twice(ask: Asking) -> None:
     session = await ask.session()
     answers = await asyncio.gather(
@@ -98,6 +103,7 @@ async def test_the_same_id_twice_in_flight_is_answered_twice(ask: Asking) -> Non
     assert [(answer.status_code, answer.json()["id"]) for answer in answers] == [(200, 7)] * 8
 
 
+@pytest.mark.requirement("message.concurrent")
 async def test_the_same_id_of_many_clients_reaches_each_its_own_answer(ask: Asking) -> None:
     """Each session asks for a resource of its own name under the same id."""
     sessions = await asyncio.gather(*[ask.session() for _ in range(8)])
@@ -114,6 +120,7 @@ async def test_the_same_id_of_many_clients_reaches_each_its_own_answer(ask: Aski
 # --- Messages that want no answer -------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("message.note")
 @pytest.mark.parametrize(
     "message",
     [
@@ -137,6 +144,7 @@ async def test_a_notification_or_response_in_a_session_is_exactly_202(
 # --- Batches ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("message.batch")
 async def test_a_batch_of_a_2025_03_26_session_is_answered_as_one_array(ask: Asking) -> None:
     session = await ask.session("2025-03-26")
     batch: list[dict[str, Any]] = [
@@ -154,12 +162,14 @@ async def test_a_batch_of_a_2025_03_26_session_is_answered_as_one_array(ask: Ask
     assert (third["id"], third["error"]["code"]) == (3.5, -32002)
 
 
+@pytest.mark.requirement("message.batch")
 async def test_a_batch_that_asks_nothing_is_202(ask: Asking) -> None:
     notes = [{"jsonrpc": "2.0", "method": "notifications/made/up"}] * 2
     answer = await ask.post(notes, await ask.session("2025-03-26"))
     assert (answer.status_code, answer.content) == (202, b"")
 
 
+@pytest.mark.requirement("message.batch")
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
 async def test_a_batch_of_a_later_session_is_400_and_nothing_of_it_happens(version: str, ask: Asking) -> None:
     session = await ask.session(version)
@@ -169,6 +179,7 @@ async def test_a_batch_of_a_later_session_is_400_and_nothing_of_it_happens(versi
     assert (await ask.post(request("ping"), session)).status_code == 200
 
 
+@pytest.mark.requirement("message.batch")
 @pytest.mark.parametrize(
     "batch",
     [[], [1], [request("ping"), {}], [initialize()], [request("ping")] * 101, [[request("ping")]]],
@@ -179,6 +190,7 @@ async def test_a_malformed_batch_is_400_as_a_whole(batch: list[object], ask: Ask
     assert (answer.status_code, error_of(answer)["code"]) == (400, -32600)
 
 
+@pytest.mark.requirement("message.batch")
 async def test_a_batch_without_a_session_is_400(ask: Asking) -> None:
     for headers in ({}, {"mcp-protocol-version": "2025-03-26"}, {"mcp-protocol-version": MODERN}):
         assert (await ask.post([request("ping")], headers)).status_code == 400

@@ -13,6 +13,8 @@ from tests.support.redis_server import RedisServer
 from tests.support.replica import Fleet
 from workers import Publisher
 
+pytestmark = pytest.mark.requirement("client.raw")
+
 STEPS_PER_CRASH = 5
 
 

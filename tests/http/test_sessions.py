@@ -46,6 +46,7 @@ STRANGE_IDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.requirement("session.gone")
 @pytest.mark.parametrize("identity", STRANGE_IDS)
 async def test_an_unknown_session_is_404_for_everything_and_never_a_stream(
     identity: str, ask: Asking
@@ -59,6 +60,7 @@ async def test_an_unknown_session_is_404_for_everything_and_never_a_stream(
         assert error["code"] == -32600
 
 
+@pytest.mark.requirement("session.gone")
 @pytest.mark.parametrize("kind", SENDS)
 async def test_an_ended_session_is_404_for_everything(kind: str, ask: Asking) -> None:
     session = await ask.session()
@@ -68,6 +70,7 @@ async def test_an_ended_session_is_404_for_everything(kind: str, ask: Asking) ->
     error_of(answer)
 
 
+@pytest.mark.requirement("session.foreign")
 @pytest.mark.parametrize("kind", SENDS)
 async def test_another_tenants_session_looks_like_one_that_never_was(
     kind: str, ask: Asking, fleet: Fleet, http: httpx.AsyncClient
@@ -80,12 +83,14 @@ async def test_another_tenants_session_looks_like_one_that_never_was(
     assert result_of(await ask.post(request("ping"), session)) == {}
 
 
+@pytest.mark.requirement("session.delete")
 async def test_delete_answers_once_and_then_404(ask: Asking) -> None:
     session = await ask.session()
     statuses = [(await ask.send("DELETE", session)).status_code for _ in range(3)]
     assert statuses == [204, 404, 404]
 
 
+@pytest.mark.requirement("session.delete")
 async def test_delete_ends_the_sessions_streams_on_every_replica_and_leaves_nothing(
     fleet: Fleet, redis_server: RedisServer, tenant: str, http: httpx.AsyncClient
 ) -> None:
@@ -99,12 +104,14 @@ async def test_delete_ends_the_sessions_streams_on_every_replica_and_leaves_noth
     assert left == []
 
 
+@pytest.mark.requirement("session.id")
 async def test_session_ids_are_long_random_and_visible_ascii(ask: Asking) -> None:
     ids = {(await ask.session())["mcp-session-id"] for _ in range(20)}
     assert len(ids) == 20
     assert all(re.fullmatch(r"[\x21-\x7e]{43}", identity) for identity in ids)
 
 
+@pytest.mark.requirement("session.refused")
 @pytest.mark.parametrize(
     "message",
     [
@@ -124,6 +131,7 @@ async def test_a_refused_initialize_leaves_no_session(
         assert [key for key, _ in keys_of(redis, fleet.prefix) if ask.tenant in key] == []
 
 
+@pytest.mark.requirement("session.id")
 async def test_only_initialize_answers_with_a_session_id(ask: Asking) -> None:
     """TypeScript 1.x adopts it from any answer."""
     session = await ask.session()
@@ -136,6 +144,7 @@ async def test_only_initialize_answers_with_a_session_id(ask: Asking) -> None:
         assert "mcp-session-id" not in answer.headers
 
 
+@pytest.mark.requirement("session.id")
 async def test_initialize_inside_a_session_begins_another_one(ask: Asking) -> None:
     session = await ask.session()
     again = await ask.post(initialize(), session)
@@ -146,6 +155,7 @@ async def test_initialize_inside_a_session_begins_another_one(ask: Asking) -> No
 # --- Its own refusals (design section 5, decision 12) -----------------------------------------------------
 
 
+@pytest.mark.requirement("session.refusal", "error.sentence")
 @pytest.mark.parametrize(
     ("message", "code"),
     [
@@ -174,6 +184,7 @@ async def test_a_refusal_inside_a_session_is_http_200_and_the_session_lives(
     assert result_of(await ask.post(request("ping"), session)) == {}
 
 
+@pytest.mark.requirement("session.limit", "session.refusal")
 async def test_more_subscriptions_than_allowed_are_refused_at_200_and_the_others_stay(
     new_fleet: Callable[..., Fleet], redis_server: RedisServer, http: httpx.AsyncClient
 ) -> None:
@@ -188,11 +199,13 @@ async def test_more_subscriptions_than_allowed_are_refused_at_200_and_the_others
     assert result_of(await ask.post(request("resources/subscribe", uri="docs:3"), session)) == {}
 
 
+@pytest.mark.requirement("session.refusal")
 async def test_what_is_not_subscribed_can_be_unsubscribed(ask: Asking) -> None:
     session = await ask.session()
     assert result_of(await ask.post(request("resources/unsubscribe", uri="docs:x"), session)) == {}
 
 
+@pytest.mark.requirement("session.unknown-uri")
 async def test_a_resource_that_is_unknown_is_subscribed_alike(ask: Asking) -> None:
     """Nothing is confirmed by it, and subscribing before the first publish works (promise 8)."""
     session = await ask.session()
@@ -221,6 +234,7 @@ def time_left(redis_server: RedisServer, session: str) -> int:
         return min([int(untyped.pttl(key)) for key in keys_with(redis, session)], default=-2)
 
 
+@pytest.mark.requirement("session.life", "session.gone")
 async def test_a_session_that_is_idle_too_long_is_404(ask: Asking, redis_server: RedisServer) -> None:
     session = await ask.session()
     identity = session["mcp-session-id"]
@@ -231,6 +245,7 @@ async def test_a_session_that_is_idle_too_long_is_404(ask: Asking, redis_server:
         assert (await send(ask, session)).status_code == 404
 
 
+@pytest.mark.requirement("session.life")
 @pytest.mark.parametrize("kind", ["request", "unknown method", "notification", "response"])
 async def test_whatever_a_client_posts_keeps_its_session_alive(
     kind: str, ask: Asking, redis_server: RedisServer
@@ -241,6 +256,7 @@ async def test_whatever_a_client_posts_keeps_its_session_alive(
     assert time_left(redis_server, session["mcp-session-id"]) > 3_000_000
 
 
+@pytest.mark.requirement("session.life")
 async def test_an_open_stream_keeps_its_session_alive_and_ends_cleanly_when_that_is_lost(
     new_fleet: Callable[..., Fleet], redis_server: RedisServer, http: httpx.AsyncClient
 ) -> None:
@@ -256,6 +272,7 @@ async def test_an_open_stream_keeps_its_session_alive_and_ends_cleanly_when_that
         assert (await http.get(fleet.url, headers=client.headers())).status_code == 404
 
 
+@pytest.mark.requirement("session.redis", "modern.discover")
 async def test_while_redis_is_silent_a_session_gets_a_retryable_error_at_200_and_its_stream_stays(
     new_fleet: Callable[..., Fleet], own_redis: RedisServer, http: httpx.AsyncClient
 ) -> None:
@@ -291,6 +308,7 @@ async def test_while_redis_is_silent_a_session_gets_a_retryable_error_at_200_and
         await until(is_answered, "the session is answered again")
 
 
+@pytest.mark.requirement("session.redis")
 async def test_a_stream_is_open_before_a_slow_redis_has_said_whether_its_session_lives(
     new_fleet: Callable[..., Fleet], redis_server: RedisServer, http: httpx.AsyncClient, prefix: str
 ) -> None:

@@ -11,6 +11,8 @@ from broker.core.revision import Stamp
 from broker.wire import extension
 from broker.wire.extension import TOKEN, covered, fingerprint, token
 
+pytestmark = pytest.mark.requirement("extension.catch-up")
+
 T1, T2 = TenantId("t1"), TenantId("t2")
 STAMPS = {"a:1": Stamp("e", 5, "mark"), "a:2": Stamp("e", 0, ""), "@list": Stamp("e", 9, "m")}
 

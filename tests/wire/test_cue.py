@@ -14,6 +14,8 @@ from broker.wire.jsonrpc import Request, parse
 from broker.wire.sse import COMMENT
 from tests.wire.strict_sse import frames
 
+pytestmark = pytest.mark.requirement("sse.cue")
+
 ACME = TenantId("acme")
 UPDATED = "notifications/resources/updated"
 LIST_CHANGED = "notifications/resources/list_changed"

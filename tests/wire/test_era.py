@@ -17,6 +17,8 @@ from broker.wire.era import (
 from broker.wire.jsonrpc import Message, Notification, Request, Response
 from broker.wire.refusal import Refusal
 
+pytestmark = pytest.mark.requirement("endpoint.era")
+
 SESSION = {"mcp-session-id": "s" * 43}
 MODERN_META: dict[str, Any] = {META_VERSION: MODERN_VERSION, META_CAPABILITIES: {}}
 
@@ -108,6 +110,7 @@ def test_get_and_delete_belong_to_a_session(http_method: str, version: str | Non
     assert caught.value.headers == (((b"allow", b"POST"),) if is_modern else ())
 
 
+@pytest.mark.requirement("endpoint.methods")
 @pytest.mark.parametrize("http_method", ["PUT", "PATCH", "HEAD", "get", "TRACE"])
 def test_other_http_methods_are_named_what_is_allowed(http_method: str) -> None:
     with pytest.raises(Refusal) as caught:

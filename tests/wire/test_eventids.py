@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from broker.core.identity import SessionId, new_session_id
 from broker.wire import eventid
 
+pytestmark = pytest.mark.requirement("stream.strange-id")
+
 MINE = eventid.tag(SessionId("a" * 43))
 
 
@@ -18,6 +20,7 @@ def test_an_id_of_this_session_is_read_back(epoch: str, n: int) -> None:
     assert eventid.parse(text, MINE) == (epoch, n)
 
 
+@pytest.mark.requirement("stream.foreign-id")
 def test_an_id_of_another_session_proves_nothing() -> None:
     other = eventid.tag(new_session_id())
     assert eventid.parse(eventid.format(other, "e", 5), MINE) is None

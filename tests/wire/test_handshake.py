@@ -39,6 +39,8 @@ from broker.wire.operations import (
 from broker.wire.refusal import Refusal
 from broker.wire.server import Offers, ServerInfo
 
+pytestmark = pytest.mark.requirement("session.methods")
+
 SERVER = ServerInfo("Broker of Acme", "9.9", "Acme's")
 
 
@@ -59,21 +61,25 @@ def refusal(method: str, params: dict[str, Any], offers: Offers | None = None) -
 # --- Versions ---
 
 
+@pytest.mark.requirement("session.negotiation")
 @pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
 def test_a_known_version_is_agreed_to(version: str) -> None:
     assert handshake.negotiate(version) == version
 
 
+@pytest.mark.requirement("session.negotiation")
 @pytest.mark.parametrize("version", ["2024-11-05", "2099-01-01", MODERN_VERSION, "", "x"])
 def test_for_an_unknown_version_the_latest_is_offered(version: str) -> None:
     assert handshake.negotiate(version) == "2025-11-25"
 
 
+@pytest.mark.requirement("session.version-header")
 @pytest.mark.parametrize("value", [None, *HANDSHAKE_VERSIONS, " 2025-11-25\t"])
 def test_the_version_header_may_be_absent_or_any_version_that_a_session_can_have(value: str | None) -> None:
     handshake.check_version_header(value, 1)
 
 
+@pytest.mark.requirement("session.version-header")
 @pytest.mark.parametrize(
     "value", ["", "1999-01-01", MODERN_VERSION, "2024-11-05", "2025-11-25, 2025-11-25", "é"]
 )
@@ -86,6 +92,7 @@ def test_any_other_version_header_is_a_400_that_names_what_there_is(value: str) 
 # --- Batches (field report 97) ---
 
 
+@pytest.mark.requirement("message.batch")
 def test_batches_are_received_in_sessions_of_the_one_revision_that_has_them() -> None:
     messages = [Request(1, "resources/list", {}), Notification("n", {}), Response(2)]
     handshake.check_batch(messages, "2025-03-26")
@@ -95,6 +102,7 @@ def test_batches_are_received_in_sessions_of_the_one_revision_that_has_them() ->
         assert (caught.value.status, caught.value.code, caught.value.id) == (400, -32600, None)
 
 
+@pytest.mark.requirement("message.batch")
 def test_initialize_is_never_part_of_a_batch() -> None:
     with pytest.raises(Refusal, match="alone") as caught:
         handshake.check_batch([Request(1, "ping", {}), Request(2, "initialize", {})], "2025-03-26")
@@ -124,6 +132,7 @@ def test_every_method_becomes_an_operation(version: str) -> None:
     assert ask("completion/complete", version, ref=prompt, argument=argument, context={}) == read
 
 
+@pytest.mark.requirement("message.note")
 @pytest.mark.parametrize(
     "message",
     [
@@ -148,6 +157,7 @@ def test_a_method_that_does_not_exist_is_said_so(method: str) -> None:
     assert refusal(method, {}).code == -32601
 
 
+@pytest.mark.requirement("capability.offers")
 @pytest.mark.parametrize(
     ("method", "offers"),
     [
@@ -189,6 +199,7 @@ def test_params_of_another_form_are_invalid(method: str, params: dict[str, Any])
     assert refusal(method, params).code == -32602
 
 
+@pytest.mark.requirement("error.not-found")
 @pytest.mark.parametrize("uri", ["", "users/me", "a:b c", "a:\ud800", "@list"])
 def test_an_invalid_uri_in_a_read_has_the_code_of_one_that_is_not_found(uri: str) -> None:
     refused = refusal("resources/read", {"uri": uri})
@@ -199,6 +210,7 @@ def test_an_invalid_uri_in_a_read_has_the_code_of_one_that_is_not_found(uri: str
 # --- Answers ---
 
 
+@pytest.mark.requirement("capability.offers")
 @pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
 @pytest.mark.parametrize("offers", [Offers(), Offers(False, False, False, False)])  # noqa: FBT003 - all off
 def test_initialize_says_version_capabilities_and_who_answers(version: str, offers: Offers) -> None:
@@ -250,6 +262,7 @@ def test_the_last_page_has_no_cursor() -> None:
     assert json.loads(handshake.listed(1, "resources", [], "c"))["result"]["nextCursor"] == "c"
 
 
+@pytest.mark.requirement("extension.revision")
 def test_a_read_carries_its_revision_where_it_is_known() -> None:
     assert json.loads(handshake.read(1, b"[]"))["result"] == {"contents": []}
     meta = json.loads(handshake.read(1, b"[]", STAMP))["result"]["_meta"]
@@ -259,6 +272,7 @@ def test_a_read_carries_its_revision_where_it_is_known() -> None:
 # --- Errors ---
 
 
+@pytest.mark.requirement("session.refusal", "error.sentence")
 @pytest.mark.parametrize(
     ("error", "status", "code", "data"),
     [

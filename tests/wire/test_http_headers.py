@@ -23,6 +23,7 @@ from broker.wire.refusal import Refusal
 # --- Accept (field reports 100 and 101) ---
 
 
+@pytest.mark.requirement("endpoint.accept")
 @pytest.mark.parametrize(
     "accept",
     [
@@ -46,6 +47,7 @@ def test_json_is_the_answer_wherever_it_is_accepted(accept: str | None) -> None:
     assert answer_form({} if accept is None else {"accept": accept}) is Form.JSON
 
 
+@pytest.mark.requirement("endpoint.accept")
 @pytest.mark.parametrize(
     "accept",
     [
@@ -62,6 +64,7 @@ def test_who_accepts_only_a_stream_gets_a_stream(accept: str) -> None:
     check_stream({"accept": accept})
 
 
+@pytest.mark.requirement("endpoint.accept")
 @pytest.mark.parametrize(
     "accept", ["image/png", "text/html", "*/*;q=0", "application/jsonx", "json", ",,", "*"]
 )
@@ -72,17 +75,20 @@ def test_who_accepts_neither_is_told_what_there_is(accept: str) -> None:
         assert caught.value.status == 406
 
 
+@pytest.mark.requirement("endpoint.accept")
 @pytest.mark.parametrize("accept", [None, "", "*/*", "text/*", "text/event-stream", "application/json, */*"])
 def test_a_stream_needs_a_range_that_has_it(accept: str | None) -> None:
     check_stream({} if accept is None else {"accept": accept})
 
 
+@pytest.mark.requirement("endpoint.accept")
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream;q=0, */*", "application/*"])
 def test_without_such_a_range_there_is_no_stream(accept: str) -> None:
     with pytest.raises(Refusal):
         check_stream({"accept": accept})
 
 
+@pytest.mark.requirement("endpoint.accept")
 @given(st.lists(st.sampled_from(["application/json", "text/event-stream;q=0.5", "image/*"]), min_size=1))
 def test_the_order_of_ranges_means_nothing(ranges: list[str]) -> None:
     def read(parts: list[str]) -> tuple[bool, bool]:
@@ -92,6 +98,7 @@ def test_the_order_of_ranges_means_nothing(ranges: list[str]) -> None:
     assert read(ranges) == read(ranges[::-1])
 
 
+@pytest.mark.requirement("endpoint.accept")
 @given(st.text())
 def test_no_accept_header_raises_anything_but_a_refusal(accept: str) -> None:
     assert accepts({"accept": accept}, JSON) in (True, False)
@@ -100,6 +107,7 @@ def test_no_accept_header_raises_anything_but_a_refusal(accept: str) -> None:
 # --- Content-Type (field report 103) ---
 
 
+@pytest.mark.requirement("endpoint.content-type")
 @pytest.mark.parametrize(
     "value",
     [
@@ -113,6 +121,7 @@ def test_json_in_utf8_is_read(value: str) -> None:
     check_content_type({"content-type": value})
 
 
+@pytest.mark.requirement("endpoint.content-type")
 @pytest.mark.parametrize(
     "value",
     [
@@ -142,6 +151,7 @@ PUBLIC = Perimeter(frozenset({"MCP.example.org", "10.0.0.1:8443"}), frozenset({"
 OPEN = Perimeter(frozenset({"*"}), frozenset({"*"}))
 
 
+@pytest.mark.requirement("endpoint.host")
 @pytest.mark.parametrize(
     ("perimeter", "host"),
     [
@@ -162,6 +172,7 @@ def test_an_allowed_host_is_answered(perimeter: Perimeter, host: str) -> None:
     check_host({"host": host}, perimeter)
 
 
+@pytest.mark.requirement("endpoint.host")
 @pytest.mark.parametrize(
     ("perimeter", "host"),
     [
@@ -190,6 +201,7 @@ def test_a_foreign_host_is_refused_with_the_setting_named(perimeter: Perimeter, 
     assert 400 <= caught.value.status < 500
 
 
+@pytest.mark.requirement("endpoint.origin")
 @pytest.mark.parametrize(
     ("perimeter", "origin"),
     [
@@ -207,6 +219,7 @@ def test_an_allowed_origin_or_none_may_call(perimeter: Perimeter, origin: str | 
     check_origin({} if origin is None else {"origin": origin}, perimeter)
 
 
+@pytest.mark.requirement("endpoint.origin")
 @pytest.mark.parametrize(
     ("perimeter", "origin"),
     [
@@ -233,12 +246,14 @@ def test_a_foreign_origin_is_a_403_and_gets_no_cors_headers(perimeter: Perimeter
     assert preflight({"origin": origin}, perimeter) == ()
 
 
+@pytest.mark.requirement("endpoint.host", "endpoint.origin")
 def test_who_may_call_does_not_depend_on_forwarding_headers() -> None:
     headers = {"host": "evil.example.com", "x-forwarded-host": "localhost", "forwarded": "host=localhost"}
     with pytest.raises(Refusal):
         check_host(headers, LOCAL)
 
 
+@pytest.mark.requirement("endpoint.host", "endpoint.origin")
 @given(st.text())
 def test_no_host_or_origin_raises_anything_but_a_refusal(value: str) -> None:
     assert LOCAL.has_host(value) in (True, False)
@@ -249,6 +264,7 @@ def test_no_host_or_origin_raises_anything_but_a_refusal(value: str) -> None:
 # --- CORS (field report 110) ---
 
 
+@pytest.mark.requirement("endpoint.cors")
 def test_browser_clients_see_the_session_id_on_every_answer() -> None:
     headers = dict(cors({"origin": "http://localhost:6274"}, LOCAL))
     assert headers[b"access-control-allow-origin"] == b"http://localhost:6274"
@@ -258,6 +274,7 @@ def test_browser_clients_see_the_session_id_on_every_answer() -> None:
     assert cors({}, LOCAL) == ()
 
 
+@pytest.mark.requirement("endpoint.cors")
 def test_a_preflight_allows_every_method_and_header_of_both_eras() -> None:
     headers = dict(preflight({"origin": "http://localhost:6274"}, LOCAL))
     assert set(headers[b"access-control-allow-methods"].split(b", ")) >= {b"GET", b"POST", b"DELETE"}
@@ -274,5 +291,6 @@ def test_a_preflight_allows_every_method_and_header_of_both_eras() -> None:
     }
 
 
+@pytest.mark.requirement("endpoint.cors")
 def test_an_origin_that_would_split_a_header_is_not_repeated() -> None:
     assert cors({"origin": "http://x\r\nset-cookie: a=b"}, OPEN) == ()

@@ -31,6 +31,7 @@ def refusal(body: bytes) -> Refusal:
 # --- Ids (field report 92) ---
 
 
+@pytest.mark.requirement("message.id")
 @pytest.mark.parametrize("text", IDS)
 def test_an_id_comes_back_as_it_was_written(text: str) -> None:
     message = parse(b'{"jsonrpc":"2.0","id":%b,"method":"ping"}' % text.encode())
@@ -39,6 +40,7 @@ def test_an_id_comes_back_as_it_was_written(text: str) -> None:
     assert b'"id":%b,' % text.encode() in jsonrpc.error(message.id, -1, "no")
 
 
+@pytest.mark.requirement("message.id")
 @pytest.mark.parametrize("text", ['"é"', '"\\u00e9"', '"\u2028"', '"\\ud800"', '"\\u0000"', '"😀"'])
 def test_an_id_in_any_script_comes_back_as_the_same_string_in_ascii(text: str) -> None:
     message = parse(b'{"jsonrpc":"2.0","id":%b,"method":"ping"}' % text.encode())
@@ -48,6 +50,7 @@ def test_an_id_in_any_script_comes_back_as_the_same_string_in_ascii(text: str) -
     assert json.loads(answer)["id"] == json.loads(text)
 
 
+@pytest.mark.requirement("message.id")
 def test_an_integer_a_string_and_a_fraction_keep_their_types() -> None:
     for text, kind in ((b"1", int), (b'"1"', str), (b"1.0", float)):
         message = parse(b'{"jsonrpc":"2.0","id":%b,"method":"ping"}' % text)
@@ -55,6 +58,7 @@ def test_an_integer_a_string_and_a_fraction_keep_their_types() -> None:
         assert isinstance(message.id, kind)
 
 
+@pytest.mark.requirement("message.id")
 @pytest.mark.parametrize("text", ["null", "true", "false", "{}", "[]", "[1]", '{"id":1}', f'"{"a" * 2049}"'])
 def test_an_id_of_another_kind_is_refused_and_cannot_be_echoed(text: str) -> None:
     """An id of null was once answered like a notification, with 202 (field report 95)."""
@@ -66,6 +70,7 @@ def test_an_id_of_another_kind_is_refused_and_cannot_be_echoed(text: str) -> Non
 # --- What is JSON (field report 98) ---
 
 
+@pytest.mark.requirement("message.parse")
 @pytest.mark.parametrize(
     "body",
     [
@@ -101,6 +106,7 @@ def test_bytes_that_are_not_json_are_a_parse_error(body: bytes) -> None:
     assert refused.id is None
 
 
+@pytest.mark.requirement("message.envelope")
 @pytest.mark.parametrize(
     "body",
     [
@@ -139,6 +145,7 @@ def test_json_that_is_no_envelope_is_an_invalid_request(body: bytes) -> None:
     assert refusal(body).code == INVALID_REQUEST
 
 
+@pytest.mark.requirement("message.envelope")
 @pytest.mark.parametrize(
     "rest", [b'"method":"ping"', b'"jsonrpc":"2.0"', b'"jsonrpc":"2.0","method":"a","params":[]']
 )
@@ -146,16 +153,19 @@ def test_a_wrong_envelope_still_echoes_an_id_that_is_known(rest: bytes) -> None:
     assert refusal(b'{"id":"x",%b}' % rest).id == "x"
 
 
+@pytest.mark.requirement("message.envelope")
 def test_a_request_without_params_has_none() -> None:
     assert parse(b'{"jsonrpc":"2.0","id":0,"method":"ping"}') == Request(0, "ping", {})
     assert parse(b' {"jsonrpc":"2.0","method":"n","params":{"a":[1]}}\r\n') == Notification("n", {"a": [1]})
 
 
+@pytest.mark.requirement("message.envelope")
 def test_a_posted_response_is_recognised() -> None:
     assert parse(b'{"jsonrpc":"2.0","id":3,"result":{}}') == Response(3)
     assert parse(b'{"jsonrpc":"2.0","id":"a","error":{"code":-1,"message":"no"}}') == Response("a")
 
 
+@pytest.mark.requirement("message.batch")
 def test_a_batch_is_a_list_and_one_broken_message_refuses_all_of_it() -> None:
     good = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
     assert parse(b"[%b,%b]" % (good, good)) == [Request(1, "ping", {})] * 2
@@ -167,12 +177,14 @@ def test_a_batch_is_a_list_and_one_broken_message_refuses_all_of_it() -> None:
 # --- Bounds ---
 
 
+@pytest.mark.requirement("message.bounds")
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"b":'])
 @pytest.mark.parametrize("depth", [65, 1_000, 100_000])
 def test_deep_nesting_is_refused_and_not_recursed(opening: bytes, depth: int) -> None:
     assert refusal(opening * depth).code == INVALID_REQUEST
 
 
+@pytest.mark.requirement("message.bounds")
 def test_depth_is_counted_in_brackets_and_not_in_strings() -> None:
     deep: Any = 1
     for _ in range(62):
@@ -186,17 +198,20 @@ def test_depth_is_counted_in_brackets_and_not_in_strings() -> None:
     assert "64 levels" in refusal(json.dumps(body).encode()).message
 
 
+@pytest.mark.requirement("message.bounds")
 def test_ten_thousand_objects_are_read_and_more_are_refused() -> None:
     body = b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":[%b]}}'
     assert isinstance(parse(body % b",".join([b"{}"] * 9_997)), Request)
     assert "10000 arrays and objects" in refusal(body % b",".join([b"{}"] * 9_998)).message
 
 
+@pytest.mark.requirement("message.bounds")
 @pytest.mark.parametrize("number", ["9" * 1001, "1." + "0" * 1000, "1e" + "0" * 1000])
 def test_a_number_of_too_many_digits_is_refused(number: str) -> None:
     assert refusal(b'{"jsonrpc":"2.0","id":%b,"method":"x"}' % number.encode()).code == INVALID_REQUEST
 
 
+@pytest.mark.requirement("message.bounds")
 @pytest.mark.parametrize(
     "body",
     [
@@ -228,6 +243,7 @@ def judge(body: bytes) -> Refusal | None:
     return None
 
 
+@pytest.mark.requirement("message.parse")
 @given(st.binary(max_size=200))
 def test_no_bytes_make_parse_raise_anything_but_a_refusal(body: bytes) -> None:
     refused = judge(body)
@@ -248,6 +264,7 @@ json_values = st.recursive(
 members = st.sampled_from(["jsonrpc", "id", "method", "params", "result", "error", "x"])
 
 
+@pytest.mark.requirement("message.envelope")
 @given(st.dictionaries(members, json_values | st.just("2.0"), max_size=6))
 def test_no_json_makes_parse_raise_anything_but_a_refusal(envelope: dict[str, Any]) -> None:
     refused = judge(json.dumps(envelope).encode())
@@ -257,6 +274,7 @@ def test_no_json_makes_parse_raise_anything_but_a_refusal(envelope: dict[str, An
         assert refused.code == INVALID_REQUEST
 
 
+@pytest.mark.requirement("message.envelope")
 @given(st.text() | st.integers(), st.text(), st.dictionaries(st.text(), json_values, max_size=3))
 def test_a_well_formed_request_is_read_as_it_was_meant(id_: str | int, method: str, params: Any) -> None:
     body = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
@@ -266,6 +284,7 @@ def test_a_well_formed_request_is_read_as_it_was_meant(id_: str | int, method: s
 # --- Writing ---
 
 
+@pytest.mark.requirement("sse.frame")
 @given(json_values)
 def test_what_is_written_is_one_line_of_ascii_and_reads_the_same(value: object) -> None:
     written = jsonrpc.dumps(value)
@@ -274,6 +293,7 @@ def test_what_is_written_is_one_line_of_ascii_and_reads_the_same(value: object) 
     assert json.loads(written) == value
 
 
+@pytest.mark.requirement("sse.frame")
 @pytest.mark.parametrize(
     "separator", ["\u2028", "\u2029", "\u0085", "\r", "\n", "\x0b", "\x0c", "\x1c", "\0"]
 )
@@ -283,10 +303,12 @@ def test_every_line_separator_in_a_string_is_escaped(separator: str) -> None:
     assert json.loads(written) == {"text": f"a{separator}b"}
 
 
+@pytest.mark.requirement("resource.contents")
 def test_a_result_is_spliced_in_as_it_stands() -> None:
     assert jsonrpc.result(1, b'{"a": [1 ]}') == b'{"jsonrpc":"2.0","id":1,"result":{"a": [1 ]}}'
 
 
+@pytest.mark.requirement("error.sentence")
 def test_an_error_has_data_only_where_there_is_some_and_a_null_id_only_where_none_is_known() -> None:
     assert jsonrpc.error(None, -32700, "x") == (
         b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}'

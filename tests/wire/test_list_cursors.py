@@ -8,6 +8,8 @@ from broker.core.errors import InvalidCursor
 from broker.core.identity import MAX_URI_BYTES, TenantId
 from broker.wire.cursor import CursorCodec
 
+pytestmark = pytest.mark.requirement("list.cursor")
+
 CODEC = CursorCodec(b"k" * 32)
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 

@@ -79,6 +79,7 @@ def refusal(
 # --- What can be asked ---
 
 
+@pytest.mark.requirement("modern.method")
 def test_every_method_becomes_an_operation() -> None:
     assert ask("server/discover") == Discover()
     assert ask("resources/list") == ListResources(None)
@@ -91,6 +92,7 @@ def test_every_method_becomes_an_operation() -> None:
     assert ask("subscriptions/listen", notifications={}) == Listen((), wants_list=False)
 
 
+@pytest.mark.requirement("listen.filter")
 def test_a_listen_names_each_uri_once_in_order_and_byte_for_byte() -> None:
     uris = ["b:1", "a:1", "b:1", "a:%41", "a:A", "a:1"]
     listen = ask(
@@ -100,6 +102,7 @@ def test_a_listen_names_each_uri_once_in_order_and_byte_for_byte() -> None:
     assert listen == Listen(("b:1", "a:1", "a:%41", "a:A"), wants_list=True)
 
 
+@pytest.mark.requirement("listen.nothing")
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -115,6 +118,7 @@ def test_a_filter_of_which_nothing_can_be_honoured_is_empty(wanted: dict[str, An
     assert listen.is_empty
 
 
+@pytest.mark.requirement("extension.catch-up")
 def test_catch_up_reads_what_an_acknowledgement_wrote() -> None:
     stamps = {"a:1": Stamp("epoch", 12, "0badcafe"), LIST: Stamp("epoch", 9, "00000001")}
     told = json.loads(modern.acknowledged(1, ["a:1"], wants_list=True, stamps=stamps))
@@ -124,6 +128,7 @@ def test_catch_up_reads_what_an_acknowledgement_wrote() -> None:
     assert listen == Listen(("a:1",), wants_list=False, known=stamps)
 
 
+@pytest.mark.requirement("extension.catch-up")
 @pytest.mark.parametrize("text", ["", "x", "e.1", "e.-1.m", 5, None, {}, "e.one.m"])
 def test_a_revision_that_cannot_be_read_is_unknown_and_not_refused(text: Any) -> None:
     meta = {**META, extension.KNOWN: {"a:1": text}}
@@ -133,11 +138,13 @@ def test_a_revision_that_cannot_be_read_is_unknown_and_not_refused(text: Any) ->
     assert listen.known == {"a:1": UNKNOWN_STAMP}
 
 
+@pytest.mark.requirement("listen.acknowledgement")
 def test_an_acknowledgement_leaves_out_what_was_never_published() -> None:
     told = modern.acknowledged(1, ["a:1"], wants_list=False, stamps={"a:1": Stamp("epoch", 0, "")})
     assert json.loads(told)["params"]["_meta"][extension.REVISIONS] == {}
 
 
+@pytest.mark.requirement("completion.form")
 def test_completions_name_a_template_or_a_prompt() -> None:
     argument = {"name": "id", "value": "1"}
     template = {"type": "ref/resource", "uri": "test://{id}"}
@@ -151,6 +158,7 @@ def test_completions_name_a_template_or_a_prompt() -> None:
     )
 
 
+@pytest.mark.requirement("message.note")
 @pytest.mark.parametrize("method", ["notifications/cancelled", "notifications/initialized", "x"])
 def test_a_notification_is_acknowledged_without_headers_or_meta(method: str) -> None:
     assert modern.decode(Notification(method, {}), {}) == Acknowledge()
@@ -159,6 +167,7 @@ def test_a_notification_is_acknowledged_without_headers_or_meta(method: str) -> 
 # --- The order of checks ---
 
 
+@pytest.mark.requirement("modern.one-message")
 @pytest.mark.parametrize("message", [Response(1), [request("ping")], []])
 def test_a_posted_response_and_a_batch_are_refused(message: Any) -> None:
     refusal(message, mirrored("ping"), 400, -32600)
@@ -179,6 +188,7 @@ BROKEN_META: list[Any] = [
 ]
 
 
+@pytest.mark.requirement("modern.meta")
 @pytest.mark.parametrize("meta", BROKEN_META)
 @pytest.mark.parametrize("headers", [{}, mirrored("other", version="v9"), mirrored("server/discover")])
 def test_incomplete_meta_is_judged_first(meta: Any, headers: dict[str, str]) -> None:
@@ -187,11 +197,13 @@ def test_incomplete_meta_is_judged_first(meta: Any, headers: dict[str, str]) -> 
     assert META_VERSION in refused.message
 
 
+@pytest.mark.requirement("modern.meta")
 def test_the_clients_name_is_optional() -> None:
     meta: dict[str, Any] = {META_VERSION: MODERN_VERSION, META_CAPABILITIES: {}}
     assert modern.decode(request("server/discover", meta), mirrored("server/discover")) == Discover()
 
 
+@pytest.mark.requirement("modern.version", "modern.mirror")
 @pytest.mark.parametrize(
     "header", [None, "2025-11-25", "v999.0.0", "", "2026-07-28x", "2026-07-28, 2026-07-28"]
 )
@@ -207,6 +219,7 @@ def test_a_version_header_that_contradicts_the_body_is_judged_before_support_and
     refusal(request(method, {**META, META_VERSION: version}), headers, 400, HEADER_MISMATCH)
 
 
+@pytest.mark.requirement("modern.version")
 @pytest.mark.parametrize("version", ["v999.0.0", "2025-11-25", "2024-11-05", ""])
 @pytest.mark.parametrize("method", ["server/discover", "no/such", "initialize"])
 def test_an_unsupported_version_is_judged_before_the_method_and_told_what_there_is(
@@ -218,6 +231,7 @@ def test_an_unsupported_version_is_judged_before_the_method_and_told_what_there_
     assert refused.data == {"supported": discovered, "requested": version}
 
 
+@pytest.mark.requirement("modern.method")
 @pytest.mark.parametrize(
     "method",
     [
@@ -239,6 +253,7 @@ def test_a_method_that_does_not_exist_is_404_and_judged_before_params(method: st
     assert len(refused.message) < 300
 
 
+@pytest.mark.requirement("capability.offers")
 @pytest.mark.parametrize(
     ("method", "offers"),
     [
@@ -290,6 +305,7 @@ BAD_PARAMS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.requirement("modern.params")
 @pytest.mark.parametrize(("method", "members"), BAD_PARAMS)
 def test_params_of_another_form_are_invalid(method: str, members: dict[str, Any]) -> None:
     refused = refusal(Request(0, method, {"_meta": META, **members}), mirrored(method, "x"), 400, -32602)
@@ -311,6 +327,7 @@ BAD_URIS = [
 ]
 
 
+@pytest.mark.requirement("listen.refusal")
 @pytest.mark.parametrize("uri", BAD_URIS)
 def test_an_invalid_uri_is_refused_in_a_listen_and_said_which(uri: str) -> None:
     message = request("subscriptions/listen", notifications={"resourceSubscriptions": ["a:1", uri]})
@@ -319,6 +336,7 @@ def test_an_invalid_uri_is_refused_in_a_listen_and_said_which(uri: str) -> None:
     assert json.loads(refused.body())["error"]["data"]["uri"] == uri
 
 
+@pytest.mark.requirement("error.not-found")
 @pytest.mark.parametrize("uri", [uri for uri in BAD_URIS if uri.isprintable()])
 def test_an_invalid_uri_in_a_read_has_the_code_of_one_that_is_not_found(uri: str) -> None:
     name = uri if uri == uri.strip() else encoded(uri)
@@ -326,6 +344,7 @@ def test_an_invalid_uri_in_a_read_has_the_code_of_one_that_is_not_found(uri: str
     assert refused.data == {"uri": uri}
 
 
+@pytest.mark.requirement("error.sentence")
 def test_an_invalid_uri_of_a_megabyte_is_not_sent_back() -> None:
     uri = "a:" + "x" * 1_000_000
     refused = refusal(request("resources/read", uri=uri), mirrored("resources/read", uri), 400, -32602)
@@ -340,11 +359,13 @@ def encoded(text: str) -> str:
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
+@pytest.mark.requirement("modern.mirror")
 @pytest.mark.parametrize("header", [URI, f"  {URI}\t", encoded(URI), f" {encoded(URI)} "])
 def test_mcp_name_may_be_plain_padded_or_base64(header: str) -> None:
     assert modern.decode(request("resources/read", uri=URI), mirrored("resources/read", header)) == Read(URI)
 
 
+@pytest.mark.requirement("modern.mirror")
 @pytest.mark.parametrize("uri", ["docs://café", "docs://日本", "urn:😀", "=?base64?YTpi?="])
 def test_a_name_that_no_header_can_hold_comes_as_base64(uri: str) -> None:
     message = request("resources/read", uri=uri)
@@ -354,6 +375,7 @@ def test_a_name_that_no_header_can_hold_comes_as_base64(uri: str) -> None:
         assert modern.decode(message, mirrored("resources/read", encoded(uri))) == Read(uri)
 
 
+@pytest.mark.requirement("modern.mirror")
 @pytest.mark.parametrize(
     "header",
     [
@@ -380,6 +402,7 @@ def test_mcp_name_must_be_there_and_name_exactly_the_uri(header: str | None) -> 
     refusal(message, mirrored("resources/read", header), 400, HEADER_MISMATCH)
 
 
+@pytest.mark.requirement("modern.mirror")
 @pytest.mark.parametrize("uri", ["docs://café", "docs://a\x85", "docs://a\x7fb"])
 @pytest.mark.parametrize("charset", ["latin-1", "utf-8"])
 def test_bytes_outside_ascii_are_refused_even_where_they_equal_the_body(uri: str, charset: str) -> None:
@@ -388,6 +411,7 @@ def test_bytes_outside_ascii_are_refused_even_where_they_equal_the_body(uri: str
     refusal(request("resources/read", uri=uri), mirrored("resources/read", header), 400, HEADER_MISMATCH)
 
 
+@pytest.mark.requirement("modern.mirror")
 @pytest.mark.parametrize("header", [None, "", "resources/read", "RESOURCES/LIST", "resources/list, x", "é"])
 def test_mcp_method_must_be_there_and_exact(header: str | None) -> None:
     headers = mirrored("resources/list")
@@ -397,6 +421,7 @@ def test_mcp_method_must_be_there_and_exact(header: str | None) -> None:
     refusal(request("resources/list"), headers, 400, HEADER_MISMATCH)
 
 
+@pytest.mark.requirement("modern.mirror")
 def test_padded_headers_are_trimmed_and_mcp_name_is_ignored_where_it_means_nothing() -> None:
     headers = {
         "mcp-protocol-version": f" {MODERN_VERSION} ",
@@ -432,6 +457,7 @@ ANSWERS: list[tuple[str, bytes]] = [
 ]
 
 
+@pytest.mark.requirement("modern.result")
 @pytest.mark.parametrize(("method", "answer"), ANSWERS)
 def test_every_answer_is_valid_and_complete_and_says_who_answers(method: str, answer: bytes) -> None:
     message = json.loads(answer)
@@ -444,6 +470,7 @@ def test_every_answer_is_valid_and_complete_and_says_who_answers(method: str, an
     assert "null" not in json.dumps(result)
 
 
+@pytest.mark.requirement("modern.caching")
 @pytest.mark.parametrize(("method", "answer"), ANSWERS)
 def test_every_cacheable_answer_says_for_how_long_and_for_whom(method: str, answer: bytes) -> None:
     result = json.loads(answer)["result"]
@@ -457,6 +484,7 @@ def test_every_cacheable_answer_says_for_how_long_and_for_whom(method: str, answ
         assert result["cacheScope"] == "private"
 
 
+@pytest.mark.requirement("modern.discover")
 def test_discovery_names_what_there_is() -> None:
     result = json.loads(modern.discovered(1, SERVER))["result"]
     assert result["supportedVersions"] == [MODERN_VERSION]
@@ -473,23 +501,27 @@ def test_discovery_names_what_there_is() -> None:
     }
 
 
+@pytest.mark.requirement("resource.contents")
 def test_contents_and_items_are_spliced_in_as_they_were_stored() -> None:
     assert b'"contents":%b,' % CONTENTS in modern.read(1, CONTENTS)
     assert b'"resources":[%b,%b],' % (RESOURCE, RESOURCE) in modern.listed(1, "resources", [RESOURCE] * 2)
 
 
+@pytest.mark.requirement("list.pages")
 def test_the_last_page_has_no_cursor() -> None:
     """An empty or null cursor sends clients into a loop or stops them early (field report 91)."""
     assert "nextCursor" not in json.loads(modern.listed(1, "resources", []))["result"]
     assert json.loads(modern.listed(1, "resources", [], "c"))["result"]["nextCursor"] == "c"
 
 
+@pytest.mark.requirement("extension.revision")
 def test_a_revision_is_carried_where_it_is_known_and_reads_back() -> None:
     meta = json.loads(modern.read(1, b"[]", stamp=STAMP))["result"]["_meta"]
     assert Stamp.parse(meta[extension.REVISION]) == STAMP
     assert extension.REVISION not in json.loads(modern.read(1, b"[]"))["result"]["_meta"]
 
 
+@pytest.mark.requirement("extension.revision")
 @pytest.mark.parametrize("key", [extension.REVISION, extension.REVISIONS, extension.KNOWN])
 def test_our_extension_keys_are_not_in_a_reserved_space(key: str) -> None:
     prefix, _, name = key.partition("/")
@@ -497,15 +529,18 @@ def test_our_extension_keys_are_not_in_a_reserved_space(key: str) -> None:
     assert name.isalpha()
 
 
+@pytest.mark.requirement("modern.caching")
 def test_a_negative_lifetime_is_none() -> None:
     assert json.loads(modern.read(1, b"[]", ttl_ms=-5))["result"]["ttlMs"] == 0
 
 
+@pytest.mark.requirement("completion.form")
 def test_more_completions_than_may_be_sent_are_cut_and_said_so() -> None:
     completion = json.loads(modern.completed(1, [str(n) for n in range(150)], 150))["result"]["completion"]
     assert completion == {"values": [str(n) for n in range(100)], "total": 150, "hasMore": True}
 
 
+@pytest.mark.requirement("listen.acknowledgement")
 @pytest.mark.parametrize("request_id", [0, "", "listen:0", "0", 9007199254740993])
 @pytest.mark.parametrize(
     ("uris", "wants_list", "honoured"),
@@ -531,6 +566,7 @@ def test_an_acknowledgement_names_what_is_honoured_under_the_listens_id(
     methods.parse_server_notification(message["method"], MODERN_VERSION, message["params"])
 
 
+@pytest.mark.requirement("listen.end")
 @pytest.mark.parametrize("request_id", [0, "", "listen:0"])
 def test_a_listen_that_we_end_is_answered_under_its_id(request_id: str | int) -> None:
     message = json.loads(modern.finished(request_id))
@@ -538,6 +574,7 @@ def test_a_listen_that_we_end_is_answered_under_its_id(request_id: str | int) ->
     assert message["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == request_id
 
 
+@pytest.mark.requirement("listen.tag", "message.id")
 def test_ids_are_echoed_in_their_own_writing_everywhere() -> None:
     message = jsonrpc.parse(b'{"jsonrpc":"2.0","id":1.50,"method":"x"}')
     assert isinstance(message, Request)
@@ -557,6 +594,7 @@ def test_ids_are_echoed_in_their_own_writing_everywhere() -> None:
 # --- Errors ---
 
 
+@pytest.mark.requirement("error.sentence")
 @pytest.mark.parametrize(
     ("error", "status", "code", "data"),
     [
@@ -584,6 +622,7 @@ def test_every_error_has_its_code_status_and_sentence(
     assert ("data" in body["error"]) == (data is not None)
 
 
+@pytest.mark.requirement("listen.refusal")
 @pytest.mark.parametrize(("error", "status"), [(LimitReached("No."), 429), (StoreUnavailable("No."), 503)])
 def test_a_listen_refused_before_its_acknowledgement_says_when_to_come_back(
     error: BrokerError, status: int
@@ -595,5 +634,6 @@ def test_a_listen_refused_before_its_acknowledgement_says_when_to_come_back(
     assert not -32768 <= refused.code <= -32000
 
 
+@pytest.mark.requirement("error.sentence")
 def test_a_refusal_shows_itself_in_a_traceback() -> None:
     assert repr(modern.refused(1, LimitReached("Too many."))) == "<Refusal 200 -31429 'Too many.'>"

@@ -11,6 +11,8 @@ from broker.wire import sse
 from broker.wire.encoding import dumps
 from tests.wire.strict_sse import Frame, frames
 
+pytestmark = pytest.mark.requirement("sse.frame")
+
 SEPARATORS = ["\n", "\r", "\r\n", "\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\0"]
 
 
@@ -64,6 +66,7 @@ def test_json_without_separators_is_not_copied() -> None:
     assert sse.one_line(plain) is plain
 
 
+@pytest.mark.requirement("sse.comment")
 def test_a_comment_dispatches_nothing_even_after_an_event_with_an_id() -> None:
     """A blank line after an id is another, empty event to httpx-sse, which the Python clients use."""
     assert sse.comment() == sse.COMMENT
@@ -73,10 +76,12 @@ def test_a_comment_dispatches_nothing_even_after_an_event_with_an_id() -> None:
     assert [frame.id for frame in frames(stream)] == ["t.e.1", "t.e.2"]
 
 
+@pytest.mark.requirement("stream.opening")
 def test_the_priming_event_has_an_id_a_retry_and_empty_data() -> None:
     assert frames(sse.priming("t.e.1", 300)) == [Frame("t.e.1", None, 300, "")]
 
 
+@pytest.mark.requirement("stream.opening")
 def test_retry_is_a_line_in_front_of_the_next_frame_and_parting_an_event_of_its_own() -> None:
     assert frames(sse.retry(300) + sse.COMMENT) == []
     assert frames(sse.retry(300) + sse.event(b"{}")) == [Frame(None, "message", 300, "{}")]
