@@ -54,6 +54,7 @@ def parse(text: str) -> list[Part]:
         check_uri(text)
     except InvalidUri as error:
         raise InvalidTemplate(text, error.why) from None
+    # That was also the proof that the scheme is fixed: the first part is text, up to the colon at least.
     parts = _parts(text)
     _refuse_names(text, parts)
     _refuse_order(text, parts)
@@ -105,8 +106,6 @@ def _expression(text: str, inside: str) -> tuple[Variable, ...]:
 
 
 def _refuse_names(text: str, parts: Sequence[Part]) -> None:
-    if not isinstance(parts[0], str) or ":" not in parts[0]:
-        raise InvalidTemplate(text, "its scheme must be fixed, up to and with the colon")
     names = [v.name for part in parts if not isinstance(part, str) for v in part]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

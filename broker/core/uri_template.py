@@ -153,8 +153,6 @@ class UriTemplate:
             raw[self._fragment.name] = fragment
         if self._query:
             cut = self._cut(head)
-            if cut is None:
-                return None
             head, query = head[:cut], head[cut + 1 :]
             if "#" in query:
                 return None
@@ -198,11 +196,8 @@ class UriTemplate:
         quoted = _quoted(value, variable)
         return f"{variable.name}={quoted}" if variable.is_optional else quoted
 
-    def _cut(self, head: str) -> int | None:
-        """Return where the optional variables of the query begin: the place of their ? or &.
-
-        The end of `head` if there are none; None if the text's own query is not there.
-        """
+    def _cut(self, head: str) -> int:
+        """Return where the optional variables of the query begin: the place of their ? or &, or the end."""
         at = head.find("?")
         if self._ampersands is None:
             return len(head) if at < 0 else at
@@ -276,7 +271,7 @@ def _atoms(parts: Sequence[Part]) -> tuple[_Atom, ...]:
     def add(literal: str) -> None:
         if atoms and isinstance(atoms[-1], _Literal):
             atoms[-1] = _Literal(atoms[-1] + literal)
-        elif literal:
+        else:
             atoms.append(_Literal(literal))
 
     for part in parts:
