@@ -88,6 +88,7 @@ def build(settings: Settings) -> Broker:
         Guard(
             directory,
             is_open=settings.auth.mode == "open",
+            lambda connection: replica.hub.restrict(connection, connection.topics.values()),
             max_age=settings.stream.max_age_seconds,
             retry_ms=settings.http.retry_ms,
         )

@@ -18,6 +18,7 @@ import logging
 import random
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -42,8 +43,17 @@ EVERYTHING = "*"
 class Guard:
     """Watches the right to every open stream of one replica."""
 
-    def __init__(self, directory: Directory, *, is_open: bool, max_age: float, retry_ms: int) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        restrict: Callable[[Connection[Any]], None],
+        *,
+        is_open: bool,
+        max_age: float,
+        retry_ms: int,
+    ) -> None:
         self._directory = directory
+        self._restrict = restrict
         self._is_open = is_open
         self._max_age = max_age
         self._retry_ms = retry_ms
@@ -180,6 +190,7 @@ class Guard:
                     self._end(connection, CloseReason.REVOKED)
                 else:
                     connection.principal = current
+                    self._restrict(connection)
                     self._schedule(connection)
 
     async def _current(self, principal: Principal) -> Principal | None:

@@ -158,6 +158,10 @@ class Replica(Generic[W]):
         """How many streams are open."""
         return len(self._wheel)
 
+    def connections(self) -> list[Connection[W]]:
+        """Return the open streams."""
+        return self._wheel.connections()
+
     @property
     def is_draining(self) -> bool:
         """Whether this replica is leaving."""
@@ -277,20 +281,21 @@ class Replica(Generic[W]):
         tail = self.tail(connection.principal.tenant)
         asked_at = tail.cursor.tick
         try:
-            stamps = await self.log.stamps(keys)
+            standings = await self.log.standings(keys)
         except BaseException:
             self._unwatch(connection)
             raise
-        for topic, stamp in zip(topics, stamps, strict=True):
+        shown = [standing.seen_by(connection.principal) for standing in standings]
+        for topic, standing, stamp in zip(topics, standings, shown, strict=True):
             revision = stamp.revision
             # Where this finds news for the others it marks us as well: a cue too many is harmless, and taking
             # the mark back would be wrong where a resync has just marked us for something newer.
-            self.hub.observe(topic, revision, asked_at)
+            self.hub.observe(topic, standing.stamp.revision, asked_at, standing.rule)
             seen = known.get(topic.key.uri)
             if seen is not None and seen != revision and connection.backlog.add(topic, revision.n):
                 connection.mark()
         connection.is_settled = True
-        return {topic.key.uri: stamp for topic, stamp in zip(topics, stamps, strict=True)}
+        return {topic.key.uri: stamp for topic, stamp in zip(topics, shown, strict=True)}
 
     async def list_revision(self, tenant: TenantId) -> Revision:
         """Return when what resources/list shows last changed.
@@ -325,6 +330,10 @@ class Replica(Generic[W]):
         for topic in connection.topics.values():
             self.hub.unsubscribe(connection, topic)
         connection.topics = {}
+
+    def jittered_retry(self) -> int:
+        """Return after how many ms a client should open its stream again, spread."""
+        return self._jittered_retry()
 
     def _jittered_retry(self) -> int:
         return int(self._pace.retry_ms * random.uniform(0.5, 1.5))

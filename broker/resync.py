@@ -98,8 +98,8 @@ class Resync:
 
     async def _compare_some(self, tail: Tail, topics: list[Topic[Any]]) -> int:
         asked_at = tail.cursor.tick
-        stamps = await self._store.stamps([topic.key for topic in topics])
+        standings = await self._store.standings([topic.key for topic in topics])
         return sum(
-            self._hub.observe(topic, stamp.revision, asked_at)
-            for topic, stamp in zip(topics, stamps, strict=True)
+            self._hub.observe(topic, standing.stamp.revision, asked_at, standing.rule)
+            for topic, standing in zip(topics, standings, strict=True)
         )

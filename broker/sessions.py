@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 from broker.connection import CloseReason, Connection
+from broker.core.access import may_read
 from broker.core.errors import BrokerError, SessionNotFound, Unavailable
 from broker.core.identity import Principal, ReplicaId, ResourceKey, SessionId, TenantId
 from broker.core.log import Entry, SessionEvent, SessionOp
@@ -169,7 +170,11 @@ class Sessions(Generic[W]):
         # somebody's read was ahead of the log and has told the others already.
         if topic.seen is None:
             topic.seen = baseline
-        elif topic.seen != baseline and connection.backlog.add(topic, topic.seen.n):
+        elif (
+            topic.seen != baseline
+            and may_read(connection.principal, topic.rule)
+            and connection.backlog.add(topic, topic.seen.n)
+        ):
             connection.mark()
 
     def _unsubscribed(self, local: LocalSession[W], uri: str) -> None:
@@ -253,14 +258,15 @@ class Sessions(Generic[W]):
         tail = self._tail_of(local.principal.tenant)
         topics = dict(connection.topics)
         asked_at = tail.cursor.tick
-        stamps = await self._log.stamps([topic.key for topic in topics.values()])
-        for (uri, topic), stamp in zip(topics.items(), stamps, strict=True):
-            revision = stamp.revision
+        standings = await self._log.standings([topic.key for topic in topics.values()])
+        for (uri, topic), standing in zip(topics.items(), standings, strict=True):
+            revision = standing.stamp.revision
             # What an entry has touched since the question was marked by it, whatever we read.
-            self._hub.observe(topic, revision, asked_at)
+            self._hub.observe(topic, revision, asked_at, standing.rule)
             baseline = taken.subscriptions.get(uri)
             is_owed = baseline is not None and revision != baseline
             is_owed = is_owed and not taken.proof.covers(taken.epoch, revision)
+            is_owed = is_owed and may_read(connection.principal, standing.rule)
             if is_owed and uri in connection.topics and connection.backlog.add(topic, revision.n):
                 connection.mark()
         connection.is_settled = connection is local.delivering

@@ -10,7 +10,7 @@ is also what decides about each cue.
 """
 
 from collections.abc import Iterable
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from broker.core.errors import InvalidContents, TooLarge
 from broker.core.identity import Principal
@@ -45,6 +45,12 @@ def may_read(principal: Principal, rule: frozenset[str]) -> bool:
 def subject_word(subject: str) -> str:
     """Return the word by which a rule names a subject."""
     return _SUBJECT + quote(subject, safe="/:@")
+
+
+def parted(rule: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the scopes and the subjects of a rule, as they were given."""
+    scopes = sorted(word for word in rule if word[0] != _SUBJECT)
+    return scopes, sorted(unquote(word[1:]) for word in rule if word[0] == _SUBJECT)
 
 
 def check_subjects(subjects: Iterable[str]) -> tuple[str, ...]:

@@ -11,19 +11,24 @@ Rules:
    would hide that change from the earlier watchers for ever.)
 4. Unknown counts as different.
 5. An event costs per watcher of its key, never per connection (promise 5).
+6. What the resource requires comes with each change of it, and is applied to every watcher before the next
+   cue: who may not read it is not marked, and what was marked and not yet told is forgotten (promise 8).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from broker.core.access import may_read
 from broker.core.backlog import Backlog
 from broker.core.identity import LIST, Principal, ResourceKey
 from broker.core.log import LIST as LIST_ENTRY
-from broker.core.log import REMOVE, Entry
+from broker.core.log import Entry
 from broker.core.revision import Revision
 
 W = TypeVar("W")
+
+
+NO_RULE: frozenset[str] = frozenset()
 
 
 class Watcher(Protocol[W]):
@@ -40,13 +45,15 @@ class Watcher(Protocol[W]):
 class Topic(Generic[W]):
     """A key that somebody on this replica watches, interned: one object per key, hashed by identity."""
 
-    __slots__ = ("is_held", "key", "seen", "tick", "watchers", "wire")
+    __slots__ = ("is_held", "key", "rule", "seen", "tick", "watchers", "wire")
 
     def __init__(self, key: ResourceKey, wire: W) -> None:
         self.key = key
         self.wire = wire
         self.watchers: dict[Watcher[W], None] = {}
         self.seen: Revision | None = None
+        self.rule: frozenset[str] = NO_RULE
+        """What is required of whoever hears of it, as of `seen` (core/access.py)."""
         self.tick = 0
         """The cursor's tick when an entry last touched this key: a resync's older answer is dropped."""
         self.is_held = False
@@ -116,28 +123,35 @@ class Hub(Generic[W]):
         if entry.uri:
             topic = self._topics.get(ResourceKey(entry.tenant, entry.uri))
             if topic is not None:
-                told += self._change(
-                    topic, entry.revision, tick, entry.scopes if entry.kind != REMOVE else None
-                )
+                told += self._change(topic, entry.revision, tick, entry.scopes)
         if entry.relists or entry.kind == LIST_ENTRY:
             topic = self._topics.get(ResourceKey(entry.tenant, LIST))
             if topic is not None:
-                told += self._change(topic, entry.revision, tick, None)
+                told += self._change(topic, entry.revision, tick, NO_RULE)
         return told
 
-    def observe(self, topic: Topic[W], revision: Revision, asked_at: int) -> int:
+    def observe(
+        self, topic: Topic[W], revision: Revision, asked_at: int, rule: frozenset[str] = NO_RULE
+    ) -> int:
         """Take in a revision that was read from Redis, asked for when the cursor's tick was `asked_at`.
 
-        By inequality: another revision than the one seen is a change that no entry told us (or has not told
-        us yet), so all watchers are marked. Dropped where an entry has touched the key since the question.
+        `rule` is what stands beside it. By inequality: another revision than the one seen is a change that no
+        entry told us (or has not told us yet), so all watchers are marked. Dropped where an entry has touched
+        the key since the question.
         """
         if topic.tick > asked_at or topic.seen == revision:
             return 0
         if topic.seen is None:
             # The first to look: nobody was promised anything before this (rule 4 is for those who were).
-            topic.seen = revision
+            topic.seen, topic.rule = revision, rule
             return 0
-        return self._change(topic, revision, topic.tick, None)
+        return self._change(topic, revision, topic.tick, rule)
+
+    def restrict(self, watcher: Watcher[W], topics: Iterable[Topic[W]]) -> None:
+        """Forget what `watcher` is owed and may not be told any more: its principal has changed (rule 6)."""
+        for topic in topics:
+            if not may_read(watcher.principal, topic.rule):
+                watcher.backlog.discard(topic)
 
     def hold(self) -> list[Topic[W]]:
         """Hold each list that was cued since the last call, and return them; `release` them a second later.
@@ -160,8 +174,9 @@ class Hub(Generic[W]):
         for watcher in owed:
             watcher.mark()
 
-    def _change(self, topic: Topic[W], revision: Revision, tick: int, scopes: frozenset[str] | None) -> int:
+    def _change(self, topic: Topic[W], revision: Revision, tick: int, rule: frozenset[str]) -> int:
         topic.tick = tick
+        topic.rule = rule
         if topic.seen == revision:
             # A read was ahead of the log and has told everybody (rule 3); who joined since has looked.
             return 0
@@ -171,7 +186,8 @@ class Hub(Generic[W]):
         n = revision.n
         told = 0
         for watcher in topic.watchers:
-            if scopes and not may_read(watcher.principal, scopes):
+            if rule and not may_read(watcher.principal, rule):
+                watcher.backlog.discard(topic)
                 continue
             if watcher.backlog.add(topic, n):
                 watcher.mark()

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal, TypedDict, cast
 
+from broker.core.access import check_subjects
 from broker.core.errors import InvalidContents, TooLarge
 from broker.core.identity import ResourceKey, check_uri
 
@@ -33,6 +34,9 @@ MAX_META_BYTES = 64 * 1024
 
 MAX_SCOPES_BYTES = 200
 """Limit of the required scopes, joined: they travel in the log entry, which stays below 1 KB."""
+
+MAX_RULE_BYTES = 1000
+"""Limit of the required scopes and subjects together, as core/access.py writes them."""
 
 MAX_SAFE = 2**53 - 1
 """The largest integer that JSON, JavaScript and Lua all hold exactly."""
@@ -87,7 +91,8 @@ class Description(TypedDict, total=False):
 
     `name` defaults to the last segment of the URI. `size` is in bytes before any encoding and is not
     guessed: a size that followed the contents would change the list at every publish.
-    `scopes` are required of whoever lists, reads or hears of it. `ttl_ms` and `cache_scope` are the caching
+    `scopes` are required of whoever lists, reads or hears of it; with `subjects` it must be one of them, as
+    principals are called ("key:ci", "https://issuer#sub"). `ttl_ms` and `cache_scope` are the caching
     hints of 2026-07-28, "CacheableResult".
     """
 
@@ -99,6 +104,7 @@ class Description(TypedDict, total=False):
     icons: Any
     size: int | None
     scopes: Iterable[str]
+    subjects: Iterable[str]
     ttl_ms: int | None
     cache_scope: CacheScope | None
 
@@ -142,7 +148,12 @@ def describe(
     mime_type = _line("mime_type", about.get("mime_type"))
     body, mime_type = encode_contents(key.uri, contents, mime_type, max_content_bytes)
     meta = encode_meta(key.uri, mime_type, about)
-    scopes = check_scopes(about.get("scopes") or ())
+    scopes = check_scopes(about.get("scopes") or ()) + check_subjects(about.get("subjects") or ())
+    if len(" ".join(scopes)) > MAX_RULE_BYTES:
+        raise TooLarge(
+            f"What a resource requires, scopes and subjects, takes at most {MAX_RULE_BYTES} bytes; require a "
+            "scope that these subjects have."
+        )
     ttl_ms = _integer("ttl_ms", about.get("ttl_ms"))
     cache_scope = about.get("cache_scope")
     if cache_scope not in (None, "public", "private"):

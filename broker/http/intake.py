@@ -56,9 +56,11 @@ _ABOUT = {
     "icons": "icons",
     "size": "size",
     "scopes": "scopes",
+    "subjects": "subjects",
     "ttlMs": "ttl_ms",
     "cacheScope": "cache_scope",
 }
+_IN_JSON_ONLY = {"mimeType", "annotations", "icons", "subjects", "expect"}
 _TERMS = ("version", "idempotencyKey", "expiresIn", "expect")
 _CONTENTS = ("text", "blob", "json", "contents")
 _WHOLE = ("version", "size", "ttlMs")
@@ -106,7 +108,7 @@ def order(uri: str, body: bytes, headers: Mapping[str, str], query: Mapping[str,
     """
     mime_type = headers.get("content-type")
     given: dict[str, Any] = {name: value for name, value in query.items() if name != "uri"}
-    _refuse_unknown(given, {*_ABOUT, *_TERMS} - {"mimeType", "annotations", "icons", "expect"}, "the query")
+    _refuse_unknown(given, {*_ABOUT, *_TERMS} - _IN_JSON_ONLY, "the query")
     for name in _WHOLE:
         if name in given:
             given[name] = whole(name, given[name])

@@ -77,6 +77,7 @@ _RESOURCE: dict[str, Any] = {
         "annotations": {"type": "object"},
         "icons": {"type": "array", "items": {"type": "object"}},
         "scopes": {"type": "array", "items": _TEXT, "description": "Required to read or to hear of it."},
+        "subjects": {"type": "array", "items": _TEXT, "description": "Who alone may read or hear of it."},
         "idempotencyKey": _TEXT,
         "expect": {"type": "string", "description": 'A revision, "exists" or "absent".'},
     },

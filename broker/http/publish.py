@@ -21,7 +21,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 
-from broker.core.access import PUBLISH
+from broker.core.access import PUBLISH, parted
 from broker.core.errors import (
     BadRequest,
     BrokerError,
@@ -250,8 +250,11 @@ def _shown(uri: str, stored: Stored | None, headers: Mapping[str, str]) -> Respo
     rest: dict[str, Any] = {"revision": str(stored.stamp)}
     if stored.version is not None:
         rest["version"] = stored.version
-    if stored.scopes:
-        rest["scopes"] = sorted(stored.scopes)
+    scopes, subjects = parted(stored.scopes)
+    if scopes:
+        rest["scopes"] = scopes
+    if subjects:
+        rest["subjects"] = subjects
     if stored.ttl_ms is not None:
         rest["ttlMs"] = stored.ttl_ms
     if stored.cache_scope is not None:

@@ -5,9 +5,10 @@ Returns core values, raises our errors; decides nothing.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from broker.core.identity import ReplicaId, ResourceKey
+from broker.core.access import may_read
+from broker.core.identity import Principal, ReplicaId, ResourceKey
 from broker.core.log import NO_HEAD, Head
 from broker.core.revision import Stamp
 from broker.store.client import READ_BLOCK_MS, Connect, adopt
@@ -21,7 +22,21 @@ REVISIONS_PER_CALL = 100
 LAPSE_MS = 5000
 """A replica whose heartbeat is older is gone."""
 
+NOWHERE = Stamp("", 0, "")
+"""As revisions.lua answers of what never was."""
+
 RawEntry = tuple[bytes, dict[bytes, bytes]]
+
+
+class Standing(NamedTuple):
+    """Where a key stands: its last change, and what is required of whoever may know (core/access.py)."""
+
+    stamp: Stamp
+    rule: frozenset[str]
+
+    def seen_by(self, principal: Principal) -> Stamp:
+        """Return where it stands for `principal`: what is forbidden was never published (promise 8)."""
+        return self.stamp if may_read(principal, self.rule) else NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +91,23 @@ class LogStore:
         return await run(self._commands, call)
 
     async def stamps(self, keys: Sequence[ResourceKey]) -> list[Stamp]:
-        """Return when each of these keys last changed. Of one shard only, on a cluster.
+        """Return when each of these lists last changed: `standings` of what has no rule.
 
         Raises:
             StoreUnavailable, WrongStore: from store/errors.py.
         """
-        found: list[Stamp] = []
+        return [standing.stamp for standing in await self.standings(keys)]
+
+    async def standings(self, keys: Sequence[ResourceKey]) -> list[Standing]:
+        """Return when each of these keys last changed, and who may know. Of one shard only, on a cluster.
+
+        Raises:
+            StoreUnavailable, WrongStore: from store/errors.py.
+        """
+        found: list[Standing] = []
         for start in range(0, len(keys), REVISIONS_PER_CALL):
             names = [self._keys.resource(key) for key in keys[start : start + REVISIONS_PER_CALL]]
-            call: Call[list[Stamp]] = Call(script("revisions"), names, (), _stamps)
+            call: Call[list[Standing]] = Call(script("revisions"), names, (), _standings)
             found += await run(self._commands, call)
         return found
 
@@ -116,9 +139,10 @@ def _beat(reply: list[bytes]) -> Beat:
     )
 
 
-def _stamps(reply: list[bytes]) -> list[Stamp]:
-    stamps: list[Stamp] = []
+def _standings(reply: list[bytes]) -> list[Standing]:
+    standings: list[Standing] = []
     for text in reply:
-        epoch, n, mark = text.decode().split(".")
-        stamps.append(Stamp(epoch, int(n), mark))
-    return stamps
+        stamp, *rule = text.decode().split(" ")
+        epoch, n, mark = stamp.split(".")
+        standings.append(Standing(Stamp(epoch, int(n), mark), frozenset(rule)))
+    return standings

@@ -203,7 +203,7 @@ async def test_a_removal_that_dies_at_a_write_is_never_silent_and_heals(
         assert await announced(shelf, since)
     await shelf.remove()
     assert await Seen.of(shelf) == Seen(None, None, ())
-    assert set(raw.hgetall(shelf.keys.resource(shelf.key()))) <= {b"e", b"n", b"m", b"gone"}
+    assert set(raw.hgetall(shelf.keys.resource(shelf.key()))) <= {b"e", b"n", b"m", b"gone", b"sc"}
     assert raw.pttl(shelf.keys.resource(shelf.key())) > 0
     assert await announced(shelf, since)
     last = (await shelf.entries())[-1]

@@ -170,7 +170,7 @@ async def test_a_tombstone_holds_a_revision_and_a_version_and_goes_after_a_day(
     await shelf.publish("a", version=3, about=everything, expires_in_ms=60_000)
     await shelf.remove()
     name = shelf.keys.resource(shelf.key())
-    assert set(raw.hgetall(name)) == {b"e", b"n", b"m", b"ver", b"gone"}
+    assert set(raw.hgetall(name)) == {b"e", b"n", b"m", b"ver", b"gone", b"sc"}
     assert 0 < raw.pttl(name) <= publishing.TOMBSTONE_MS
     assert raw.zcard(shelf.keys.expiry()) == 0
     assert raw.zcard(shelf.keys.order(shelf.tenant)) == 0

@@ -12,7 +12,8 @@ end
 local function clear()
   -- First the time to live: should the rest not happen, the contents still go.
   redis.call('PEXPIRE', KEYS[3], ARGV[7])
-  redis.call('HDEL', KEYS[3], 'dig', 'meta', 'body', 'sc', 'ttl', 'cs', 'exp')
+  -- What was required stays: the end of what somebody could not see is nothing that they hear of.
+  redis.call('HDEL', KEYS[3], 'dig', 'meta', 'body', 'ttl', 'cs', 'exp')
 end
 
 -- Announces and removes. Returns n and epoch, or nil and an error to return.

@@ -115,8 +115,8 @@ if is_due_later then
   redis.call('ZADD', KEYS[6], expires, ARGV[6])
 end
 local fields = {'e', epoch, 'n', n, 'm', mark, 'dig', digest, 'meta', ARGV[12], 'body', ARGV[13]}
-if before == '' and (r[1] or r[5]) then
-  -- Over a tombstone.
+local is_tombstone = before == '' and (r[1] or r[5])
+if is_tombstone then
   redis.call('PERSIST', KEYS[3])
   fields[13], fields[14] = 'gone', ''
 end
@@ -127,8 +127,9 @@ end
 if expires ~= '' or r[6] then
   fields[i + 1], fields[i + 2], i = 'exp', expires, i + 2
 end
-if #digest > PLAIN or #before > PLAIN then
-  -- What was declared before and is not now is blanked in the same command; blank reads as absent.
+if #digest > PLAIN or #before > PLAIN or is_tombstone then
+  -- What was declared before and is not now is blanked in the same command; blank reads as absent. A tombstone
+  -- keeps what its resource required.
   fields[i + 1], fields[i + 2], fields[i + 3], fields[i + 4] = 'sc', ARGV[14], 'ttl', ARGV[15]
   fields[i + 5], fields[i + 6] = 'cs', ARGV[16]
 end

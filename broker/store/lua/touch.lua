@@ -23,7 +23,7 @@ end
 local r = redis.call('HMGET', KEYS[3], 'dig', 'sc')
 local is_stored = r[1] ~= false and r[1] ~= ''
 local entry = {'k', 'c', 't', ARGV[4], 'u', ARGV[5]}
-if is_stored and r[2] and r[2] ~= '' then
+if r[2] and r[2] ~= '' then
   entry[7], entry[8] = 's', r[2]
 end
 local n, epoch = append(h, unpack(entry))
