@@ -15,9 +15,10 @@ they cannot disagree. RFC 6570 defines expansion only; matching is ours:
 4. The text of a template and a URI compare after one percent-encoding pass on both: characters beyond ASCII
    are encoded, hex digits become capitals, nothing else changes (field report 70). A value is decoded exactly
    once, and `+` is a plus (field report 71).
-5. Matching looks at each part of the URI once, from both ends, and never backtracks. That finds a match
-   whenever there is one, since all variables on one side of the one across segments stop at the same
-   characters: moving a boundary the other way can only give a neighbour more to choke on.
+5. Matching looks at each part of the URI once, and never goes back. Yet it finds a match whenever there is
+   one: all variables of one segment stop at the same characters, so that a boundary moved the other way only
+   gives a neighbour more to choke on; `{+x}` takes whatever is left between what matches from both ends; and
+   how many slashes there are says whether `{/x*}` is empty, and where it begins.
 6. Of all templates that match, the first by `specificity` answers; a fixed URI comes before any template.
    The order depends on the texts alone, so every replica and every worker finds the same one.
 """
@@ -79,6 +80,8 @@ class UriTemplate:
         "_multi",
         "_parts",
         "_query",
+        "_slashes",
+        "_without",
         "prefix",
         "specificity",
         "text",
@@ -96,6 +99,10 @@ class UriTemplate:
         self._multi = None if at is None else atoms[at]
         self._before = atoms[:at] if at is not None else ()
         self._after = atoms[at + 1 :] if at is not None else atoms
+        self._without = _joined([*self._before, *self._after])
+        """What is scanned if the list is empty."""
+        self._slashes = [_slashes(self._before), _slashes(self._without)]
+        """How many slashes the text has before the list, and in all."""
         fixed = "".join(part for part in parts if isinstance(part, str))
         self._ampersands = fixed.partition("?")[2].count("&") if "?" in fixed else None
         """How many & belong to a query that the text itself begins; None if the text begins none."""
@@ -218,14 +225,34 @@ class UriTemplate:
     def _scan(self, uri: str, raw: dict[str, str | list[str]]) -> bool:
         """Match all but the query and the fragment, from both ends; put what is found into `raw`."""
         stops = "/?#{}&" if self._ampersands is not None else "/?#{}"
-        end = _backward(self._after, uri, raw, stops, is_whole=self._multi is None)
-        if end is None or self._multi is None:
-            return end == 0
-        start = _forward(self._before, uri[:end], raw, stops)
-        if start is None:
+        multi = self._multi
+        if not isinstance(multi, Variable):
+            return _backward(self._after, uri, raw, stops, is_whole=True) == 0
+        if multi.is_list:
+            return self._scan_list(multi, uri, raw, stops)
+        end = _backward(self._after, uri, raw, stops, is_whole=False)
+        start = None if end is None else _forward(self._before, uri[:end], raw, stops)
+        if start is None or start == end or _has(uri[start:end], "?#{}"):
             return False
-        assert isinstance(self._multi, Variable)
-        return _across(self._multi, uri[start:end], raw)
+        raw[multi.name] = uri[start:end]
+        return True
+
+    def _scan_list(self, multi: Variable, uri: str, raw: dict[str, str | list[str]], stops: str) -> bool:
+        before, in_all = self._slashes
+        if uri.count("/") <= in_all:
+            raw[multi.name] = []
+            return _backward(self._without, uri, raw, stops, is_whole=True) == 0
+        start = -1
+        for _ in range(before + 1):
+            start = uri.find("/", start + 1)
+        if _backward(self._before, uri[:start], raw, stops, is_whole=True) != 0:
+            return False
+        length = _backward(self._after, uri[start:], raw, stops, is_whole=False)
+        if not length or _has(uri[start : start + length], "?#{}"):
+            return False
+        segments = uri[start + 1 : start + length].split("/")
+        raw[multi.name] = segments
+        return all(segments)
 
 
 def find(templates: Iterable[UriTemplate], uri: str) -> UriTemplate | None:
@@ -267,27 +294,33 @@ def _quoted(value: str, variable: Variable) -> str:
 def _atoms(parts: Sequence[Part]) -> tuple[_Atom, ...]:
     """Return what is scanned: text and variables by turns, without the query and the fragment."""
     atoms: list[_Atom] = []
-
-    def add(literal: str) -> None:
-        if atoms and isinstance(atoms[-1], _Literal):
-            atoms[-1] = _Literal(atoms[-1] + literal)
-        else:
-            atoms.append(_Literal(literal))
-
     for part in parts:
         if isinstance(part, str):
-            add(encode_once(part))
+            atoms.append(_Literal(encode_once(part)))
             continue
         operator = part[0].operator
         if operator in ("?", "&", "#"):
             break
         for variable in part:
-            if variable.is_list:
-                atoms.append(variable)
-                continue
-            add(LEAD[operator] if variable is part[0] else BETWEEN[operator])
+            if not variable.is_list:
+                atoms.append(_Literal(LEAD[operator] if variable is part[0] else BETWEEN[operator]))
             atoms.append(variable)
-    return tuple(atoms)
+    return _joined(atoms)
+
+
+def _joined(atoms: Iterable[_Atom]) -> tuple[_Atom, ...]:
+    """Return `atoms` with neighbouring texts as one, and without empty ones."""
+    joined: list[_Atom] = []
+    for atom in atoms:
+        if isinstance(atom, _Literal) and joined and isinstance(joined[-1], _Literal):
+            joined[-1] = _Literal(joined[-1] + atom)
+        elif atom:
+            joined.append(atom)
+    return tuple(joined)
+
+
+def _slashes(atoms: Iterable[_Atom]) -> int:
+    return sum(atom.count("/") for atom in atoms if isinstance(atom, _Literal))
 
 
 def _backward(
@@ -340,27 +373,7 @@ def _forward(atoms: Sequence[_Atom], uri: str, raw: dict[str, str | list[str]], 
         raw[waiting.name] = uri[at:found]
         waiting = None
         at = found + len(atom)
-    if waiting is not None:
-        # Only before a list of segments: what is before the first slash, or all there is.
-        slash = uri.find("/", at)
-        found = len(uri) if slash < 0 else slash
-        if found == at or _has(uri[at:found], stops):
-            return None
-        raw[waiting.name] = uri[at:found]
-        at = found
     return at
-
-
-def _across(variable: Variable, span: str, raw: dict[str, str | list[str]]) -> bool:
-    """Match `span` as the variable across segments."""
-    if _has(span, "?#{}"):
-        return False
-    if not variable.is_list:
-        raw[variable.name] = span
-        return bool(span)
-    segments = span.split("/")
-    raw[variable.name] = segments[1:]
-    return not segments[0] and all(segments[1:])
 
 
 def _has(text: str, characters: str) -> bool:

@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.core.errors import InvalidTemplate, InvalidUri
@@ -273,6 +273,7 @@ def _oracle(parts: list[str]) -> re.Pattern[str]:
     return re.compile("x:" + "".join(said.get(part, re.escape(part)) for part in parts))
 
 
+@settings(max_examples=500)
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=7), st.text("ab-/.", max_size=9))
 def test_a_match_is_found_whenever_there_is_one(parts: list[str], rest: str) -> None:
     """The scan never goes back, and still finds what a backtracking search finds."""
@@ -284,6 +285,20 @@ def test_a_match_is_found_whenever_there_is_one(parts: list[str], rest: str) -> 
         return
     uri = "x:" + rest
     assert (template.match(uri) is not None) == (_oracle(parts).fullmatch(uri) is not None)
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "values"),
+    [
+        ("x://a{/list*}.{ext}", "x://a..b", {"list": [], "ext": ".b"}),
+        ("x://a{/list*}.{ext}", "x://a/b.c.d", {"list": ["b.c"], "ext": "d"}),
+        ("x://{a}-{/list*}", "x://p-q-/r/s", {"a": "p-q", "list": ["r", "s"]}),
+        ("x://{a}-{/list*}/{b}", "x://p-q-/r", {"a": "p-q", "list": [], "b": "r"}),
+    ],
+)
+def test_a_list_is_found_between_boundaries_that_occur_twice(template: str, uri: str, values: Values) -> None:
+    """What stood left of the last boundary was taken for the list, which begins with a slash or is empty."""
+    assert match(template, uri) == values
 
 
 def test_the_more_literal_template_answers_whatever_the_order_of_registration() -> None:
