@@ -1,14 +1,17 @@
-"""`workers dev`: a broker of one's own, the worker beside it, and a new start when its code changes."""
+"""Brokers of one's own: `workers dev` starts a worker anew when its code changes, `running` serves a test."""
 
 import os
 import re
 import sys
 from pathlib import Path
 
+import pytest
 from mcp import Client, MCPError
 
 from tests.support.process import Process
 from tests.support.wait import until
+from workers import Misconfigured, Worker
+from workers.testing import running
 
 SHOP = """
 from workers import Worker
@@ -61,3 +64,9 @@ async def test_an_edited_worker_starts_anew_and_answers_with_its_new_code(tmp_pa
         assert process.wait(20) == 0, process.tail()
     finally:
         process.kill()
+
+
+async def test_a_broker_that_does_not_start_is_said_at_once() -> None:
+    with pytest.raises(Misconfigured, match="The broker did not start"):
+        async with running(Worker("shop"), BROKER_PORT="everywhere"):
+            raise AssertionError("it runs")
