@@ -93,7 +93,7 @@ async def read(redis: "Redis", keys: Keys, key: ResourceKey) -> Stored | None:
 async def look(redis: "Redis", keys: Keys, named: Sequence[ResourceKey]) -> list[Found | Exception]:
     """Return what a read of each is answered with, in one round trip.
 
-    What is only touched has a revision and nothing else. A key that cannot be read has its error in its place.
+    What is only touched has a revision and nothing else. A key that cannot be read has its error there.
 
     Raises:
         StoreUnavailable, WrongStore: as scripts.run.
