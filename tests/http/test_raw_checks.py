@@ -15,7 +15,7 @@ from workers import Publisher
 
 pytestmark = pytest.mark.requirement("client.raw")
 
-STEPS_PER_CRASH = 5
+STEPS_PER_CRASH = 7
 
 
 @pytest.fixture
