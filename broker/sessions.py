@@ -327,8 +327,12 @@ class Sessions(Generic[W]):
             expected, restore = ANY_OWNER, local.baselines
         else:
             expected, restore = self._replica, None
+        before, known = local.counter, local.baselines
         try:
             await self._take(local, expected_owner=expected, restore=restore)
+            if restore is None and local.delivering is not None and local.counter <= before:
+                # The counter went back: the gap has hidden a rollback.
+                await self._take(local, expected_owner=self._replica, restore=known)
         except SessionNotFound:
             self._end(local)
 

@@ -103,9 +103,15 @@ class Tail:
     async def jump(self, why: Discontinuity) -> None:
         """Stand at the head, and report `why`.
 
+        Where the log broke within its epoch, a new one is begun first: n may have been used twice, so ids of
+        that epoch prove nothing any more, on any replica. (A gap may hide such a fork: what would tell has
+        been trimmed.)
+
         Raises:
             StoreUnavailable, WrongStore: from the store; nothing has changed then.
         """
+        if why in (Discontinuity.GAP, Discontinuity.FORK):
+            await self._store.leave_epoch(self.number, self.cursor.epoch)
         head, last = await self._store.head(self.number)
         self._jump(head, last, why)
 
@@ -135,8 +141,10 @@ class Tail:
         head, last = await self._store.head(self.number)
         loop = asyncio.get_running_loop()
         why = self.cursor.check(head, self.cursor.n) if self._has_stood else None
-        if not self._has_stood or why is not None or not self.cursor.is_anchored:
-            self._jump(head, last, why or Discontinuity.GAP)
+        if why is not None:
+            await self.jump(why)
+        elif not self._has_stood or not self.cursor.is_anchored:
+            self._jump(head, last, Discontinuity.GAP)
         else:
             self._on_break(self, Discontinuity.RECONNECT)
         if self._has_stood:

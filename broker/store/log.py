@@ -13,7 +13,7 @@ from broker.core.log import NO_HEAD, Head
 from broker.core.revision import Stamp
 from broker.store.client import READ_BLOCK_MS, Connect, adopt
 from broker.store.errors import translated
-from broker.store.scripts import Call, run, script
+from broker.store.scripts import Call, fresh, run, script
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -81,6 +81,16 @@ class LogStore:
                 await adopt(self._commands, self._how, number)
             head, last = await run(self._commands, call)
         return head, last
+
+    async def leave_epoch(self, number: int, epoch: str) -> None:
+        """Begin a new epoch, unless another one than `epoch` has begun already: the log broke within it.
+
+        Raises:
+            StoreUnavailable, WrongStore: from store/errors.py.
+        """
+        names = (self._how.keys.log(number), self._how.keys.head(number))
+        call: Call[bool] = Call(script("fork"), names, (*fresh(), epoch), bool)
+        await run(self._commands, call)
 
     async def beat(self, number: int, replica: ReplicaId | None) -> Beat:
         """Renew `replica`'s place (None: only look) and return what a heartbeat tells."""

@@ -13,7 +13,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -143,7 +143,12 @@ class Storm:
         proxy.pass_all()
 
     async def roll_back(self) -> None:
-        """Take Redis back to before some changes that were told already: a fork."""
+        """Take Redis back to before some changes that were told already: a fork.
+
+        Not while somebody is still subscribing: a subscription that was acknowledged, rolled back, and known
+        to no replica yet is lost with Redis' own memory, and nobody can tell of it.
+        """
+        await until(lambda: all(f.is_subscribed.is_set() for f in self.followers), "everybody attached", 30)
         with self.redis.client() as client:
             snapshot = Snapshot(client, self.fleet.prefix)
             await self.publish()
@@ -226,4 +231,9 @@ def _knows(follower: Follower, truth: Truth) -> bool:
 
 def _report(storm: Storm, truth: Truth, seed: int) -> str:
     lost = [follower for follower in storm.followers if not _knows(follower, truth)]
-    return f"everybody knows the last change\nCHAOS_SEED={seed}\n{storm.done}\ntruth {truth}\nbehind {lost}"
+    with storm.redis.client() as client:
+        untyped = cast("Any", client)
+        names = untyped.scan_iter(f"{storm.fleet.prefix}:*:subs:*")
+        kept = {name: untyped.hgetall(name) for name in names}
+    schedule = f"CHAOS_SEED={seed}\n{storm.done}"
+    return f"everybody knows the last change\n{schedule}\ntruth {truth}\nbehind {lost}\nRedis keeps {kept}"

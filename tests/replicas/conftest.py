@@ -7,6 +7,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
+from broker.core.revision import Stamp
 from broker.store.keys import Keys
 from tests.support.fault_proxy import FaultProxy
 from tests.support.mcp import Handshake, Listening, Modern, Stream
@@ -17,6 +18,8 @@ from tests.support.wait import until
 from workers import Publisher
 
 TENANT = "acme"
+LISTENED, SUBSCRIBED = "docs://listened", "docs://subscribed"
+"""One for each era, so that neither's watcher can help the other's to a cue."""
 
 
 @pytest.fixture
@@ -58,20 +61,26 @@ class Bench:
         with self.redis.client() as client:
             return cast("Any", client).execute_command(*words)
 
-    async def watch(self, url: str, uri: str) -> "Watch":
-        """Open a listen stream and a session's stream that watch one URI."""
+    async def publish(self, text: str) -> Stamp:
+        """Publish to both URIs, from behind no proxy; returns where the second change stands."""
+        await self.publisher.publish(LISTENED, text)
+        stamp = (await self.publisher.publish(SUBSCRIBED, text)).stamp
+        assert stamp is not None
+        return stamp
+
+    async def watch(self, url: str) -> "Watch":
+        """Open a listen stream for one URI and a session's stream for the other."""
         modern = Modern(url, TENANT, self.http)
         session = Handshake(url, TENANT, self.http)
         await session.initialize()
-        await session.subscribe(uri)
-        return Watch(uri, modern, session, await modern.listen([uri]), await session.get_stream())
+        await session.subscribe(SUBSCRIBED)
+        return Watch(modern, session, await modern.listen([LISTENED]), await session.get_stream())
 
 
 @dataclass
 class Watch:
-    """One URI watched in both eras."""
+    """A watcher of each era."""
 
-    uri: str
     modern: Modern
     session: Handshake
     listening: Listening
@@ -80,7 +89,7 @@ class Watch:
     @property
     def counts(self) -> tuple[int, int]:
         """How often each was cued."""
-        return self.listening.cues.count(self.uri), self.stream.cues.count(self.uri)
+        return self.listening.cues.count(LISTENED), self.stream.cues.count(SUBSCRIBED)
 
     async def cued_after(self, counts: tuple[int, int], seconds: float) -> None:
         """Wait until both were cued again since `counts`."""
@@ -91,7 +100,10 @@ class Watch:
         )
 
     async def read(self) -> str:
-        return str((await self.modern.read(self.uri))[0]["text"])
+        """Return what both URIs hold, each read as its era does."""
+        text = str((await self.modern.read(LISTENED))[0]["text"])
+        assert (await self.session.read(SUBSCRIBED))[0]["text"] == text
+        return text
 
 
 @pytest.fixture

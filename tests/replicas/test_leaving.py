@@ -16,8 +16,8 @@ URI = "docs://guide"
 
 async def test_a_leaving_replica_ends_its_streams_in_the_words_of_each_era(bench: Bench) -> None:
     fleet = bench.fleet()
-    watch = await bench.watch(fleet.url, URI)
-    await bench.publisher.publish(URI, "one")
+    watch = await bench.watch(fleet.url)
+    await bench.publish("one")
     await watch.cued_after((0, 0), 5)
     code = await asyncio.to_thread(fleet[0].leave)
     assert code == 0

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.replicas.conftest import TENANT, Bench
+from tests.replicas.conftest import LISTENED, SUBSCRIBED, TENANT, Bench
 from tests.support.fault_proxy import FaultProxy
 from tests.support.mcp import Handshake, Modern, RpcError
 from tests.support.wait import stays, until
 
-URI = "docs://guide"
 AFTER_ERROR = 5.0
 """Seconds: 2 s once Redis answers again after an error (promise 2), and some for a busy machine."""
 AFTER_SILENCE = 7.0
@@ -23,21 +22,21 @@ async def test_a_change_while_connections_break_is_told(
     bench: Bench, fault: Callable[[FaultProxy], None]
 ) -> None:
     fleet = bench.fleet()
-    watch = await bench.watch(fleet.url, URI)
+    watch = await bench.watch(fleet.url)
     for number in range(5):
         counts = watch.counts
         fault(bench.proxy)
-        await bench.publisher.publish(URI, str(number))
+        await bench.publish(str(number))
         await watch.cued_after(counts, AFTER_ERROR)
         assert await watch.read() == str(number)
 
 
 async def test_a_change_while_redis_refuses_is_told_when_it_answers(bench: Bench) -> None:
     fleet = bench.fleet()
-    watch = await bench.watch(fleet.url, URI)
+    watch = await bench.watch(fleet.url)
     bench.proxy.refuse()
     bench.proxy.cut()
-    await bench.publisher.publish(URI, "meanwhile")
+    await bench.publish("meanwhile")
     bench.proxy.pass_all()
     await watch.cued_after((0, 0), AFTER_ERROR)
 
@@ -45,9 +44,9 @@ async def test_a_change_while_redis_refuses_is_told_when_it_answers(bench: Bench
 @pytest.mark.parametrize("way", [{"up": False}, {"down": False}, {}], ids=["down", "up", "both"])
 async def test_a_change_in_a_black_hole_is_told_when_it_ends(bench: Bench, way: dict[str, bool]) -> None:
     fleet = bench.fleet()
-    watch = await bench.watch(fleet.url, URI)
+    watch = await bench.watch(fleet.url)
     bench.proxy.black_hole(**way)
-    await bench.publisher.publish(URI, "meanwhile")
+    await bench.publish("meanwhile")
     bench.proxy.pass_all()
     await watch.cued_after((0, 0), AFTER_SILENCE)
 
@@ -55,36 +54,36 @@ async def test_a_change_in_a_black_hole_is_told_when_it_ends(bench: Bench, way: 
 async def test_a_reader_on_a_dead_end_connection_is_noticed(bench: Bench) -> None:
     """Its replies never come again, though commands are answered: the reader gets a new connection."""
     fleet = bench.fleet()
-    watch = await bench.watch(fleet.url, URI)
+    watch = await bench.watch(fleet.url)
     bench.proxy.hold(b"XREAD")
     await until(lambda: bench.proxy.held, "a read held back")
     bench.proxy.forget()
-    await bench.publisher.publish(URI, "meanwhile")
+    await bench.publish("meanwhile")
     await watch.cued_after((0, 0), AFTER_SILENCE)
 
 
 async def test_a_restart_of_redis_is_survived(bench: Bench) -> None:
     fleet = bench.fleet()
-    watch = await bench.watch(fleet.url, URI)
+    watch = await bench.watch(fleet.url)
     await asyncio.to_thread(bench.redis.restart)
-    await bench.publisher.publish(URI, "after")
+    await bench.publish("after")
     await watch.cued_after((0, 0), AFTER_ERROR)
     assert watch.stream.ended is watch.listening.ended is None
 
 
 async def test_a_restart_that_lost_everything_leaves_nobody_waiting(bench: Bench) -> None:
     fleet = bench.fleet()
-    await bench.publisher.publish(URI, "before")
-    watch = await bench.watch(fleet.url, URI)
+    await bench.publish("before")
+    watch = await bench.watch(fleet.url)
     await asyncio.to_thread(bench.redis.restart, keep_data=False)
-    await watch.listening.cue(URI, 1, AFTER_ERROR)
+    await watch.listening.cue(LISTENED, 1, AFTER_ERROR)
     assert await watch.stream.end(AFTER_ERROR) == "clean"
 
 
 async def test_while_redis_is_down_answers_are_fast_and_clear_and_streams_stay(bench: Bench) -> None:
     fleet = bench.fleet(BROKER_HTTP__KEEPALIVE_SECONDS="1")
-    await bench.publisher.publish(URI, "before")
-    watch = await bench.watch(fleet.url, URI)
+    await bench.publish("before")
+    watch = await bench.watch(fleet.url)
     await asyncio.to_thread(bench.redis.kill)
     await _refuses_clearly(watch.modern, watch.session)
     assert (await watch.modern.discover())["supportedVersions"] == ["2026-07-28"]
@@ -97,7 +96,7 @@ async def test_while_redis_is_down_answers_are_fast_and_clear_and_streams_stay(b
     assert fleet[0].health("readyz")[0] == 200
     await asyncio.to_thread(bench.redis.start)
     counts = watch.counts
-    await bench.publisher.publish(URI, "after")
+    await bench.publish("after")
     await watch.cued_after(counts, AFTER_ERROR)
     assert await watch.read() == "after"
     assert watch.stream.ended is watch.listening.ended is None
@@ -106,8 +105,8 @@ async def test_while_redis_is_down_answers_are_fast_and_clear_and_streams_stay(b
 async def _refuses_clearly(modern: Modern, session: Handshake) -> None:
     """Each era says within a moment that the same request may be sent again."""
     for client, asked in (
-        (modern, modern.read(URI)),
-        (session, session.read(URI)),
+        (modern, modern.read(LISTENED)),
+        (session, session.read(SUBSCRIBED)),
         (session, session.subscribe("docs://new")),
         (modern, modern.ask("resources/list")),
     ):
@@ -126,12 +125,12 @@ async def test_a_stream_opened_while_redis_is_down_delivers_later(bench: Bench) 
     fleet = bench.fleet()
     client = Handshake(fleet.url, TENANT, bench.http)
     await client.initialize()
-    await client.subscribe(URI)
+    await client.subscribe(SUBSCRIBED)
     await asyncio.to_thread(bench.redis.kill)
     stream = await client.get_stream()
     await asyncio.to_thread(bench.redis.start)
-    await bench.publisher.publish(URI, "after")
-    await stream.cue(URI, seconds=AFTER_SILENCE)
+    await bench.publish("after")
+    await stream.cue(SUBSCRIBED, seconds=AFTER_SILENCE)
 
 
 async def test_a_provisional_stream_of_an_unknown_session_is_ended_cleanly(bench: Bench) -> None:
@@ -165,7 +164,7 @@ async def test_a_silent_redis_does_not_stop_other_answers(bench: Bench) -> None:
     client = Modern(fleet.url, TENANT, bench.http)
     bench.redis.pause()
     try:
-        reading = asyncio.create_task(client.read(URI))
+        reading = asyncio.create_task(client.read(LISTENED))
         for _ in range(5):
             began = time.monotonic()
             await client.discover()

@@ -136,20 +136,68 @@ async def test_an_owner_that_hangs_leaves_the_session_too_and_does_not_take_it_b
         )
 
 
+async def test_a_cut_after_any_frame_owes_all_that_follow(bench: Bench) -> None:
+    """U1, U2, U1 in one batch: U1's cue comes first, and its id must not claim that U2 was told.
+
+    (A cursor of "the newest revision written" would: U1 goes out as 12, cut, U2@11 is never told.)
+    """
+    fleet = bench.fleet()
+    uris = ["docs://1", "docs://2", "docs://3"]
+    client = await session_of(bench, fleet, *uris)
+    stream = await client.get_stream()
+    await _until_proving(bench, client, stream)
+    bench.proxy.hold(b"XREAD")
+    await bench.publisher.publish("docs://wakes-the-reader", "x")
+    await until(lambda: bench.proxy.held, "a read held back")
+    for number, uri in enumerate((*uris, *uris[:2])):
+        await bench.publisher.publish(uri, str(number))
+    before = len(stream.frames)
+    bench.proxy.release()
+    for uri in uris:
+        await stream.cue(uri)
+    told = [(frame.params["uri"], frame.id) for frame in stream.frames[before:] if frame.message]
+    assert [uri for uri, _ in told] == uris, "not one batch"
+    await stream.close()
+    for number, (_, last) in enumerate(told):
+        assert last is not None, "the ids of a settled stream prove something"
+        again = await client.get_stream(last)
+        for uri, _ in told[number + 1 :]:
+            await again.cue(uri)
+        await again.close()
+
+
+async def _until_proving(bench: Bench, client: Handshake, stream: Stream) -> str:
+    """Publish until the stream's ids prove something (nothing is being compared any more); returns the id."""
+    await client.subscribe("docs://proving")
+    for number in range(100):
+        stamp = (await bench.publisher.publish("docs://proving", str(number))).stamp
+        assert stamp is not None
+        await stream.cue("docs://proving", number + 1)
+        if str(stream.last_id).endswith(f".{stamp.epoch}.{stamp.n}"):
+            return str(stream.last_id)
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"no id of {stream!r} ever proved anything")
+
+
 async def test_an_id_of_another_session_proves_nothing(bench: Bench) -> None:
     """It neither hides what this session is owed, nor shows what the other was told."""
     fleet = bench.fleet()
-    other = await session_of(bench, fleet, "docs://theirs", URI)
+    other = await session_of(bench, fleet, "docs://theirs")
     theirs = await other.get_stream()
     client = await session_of(bench, fleet, URI)
-    await bench.publisher.publish("docs://theirs", "1")
     await bench.publisher.publish(URI, "1")
-    await theirs.cue(URI)
-    stream = await client.get_stream(theirs.last_id)
+    last = await _until_proving(bench, other, theirs)
+    stream = await client.get_stream(last)
     await stream.cue(URI)
     assert set(stream.cues) == {URI}
-    tag = str(theirs.last_id).split(".", 1)[0]
+    tag = last.split(".", 1)[0]
     assert all(frame.id is None or not frame.id.startswith(tag) for frame in stream.frames)
+    # The same id in its own session hides what was told before it: it is worth something.
+    await theirs.close()
+    again = await other.get_stream(last)
+    await bench.publisher.publish("docs://theirs", "1")
+    await again.cue("docs://theirs")
+    assert again.cues == ["docs://theirs"]
 
 
 async def test_an_id_that_nobody_made_is_taken_like_none(bench: Bench) -> None:
@@ -163,16 +211,23 @@ async def test_an_id_that_nobody_made_is_taken_like_none(bench: Bench) -> None:
 
 
 async def test_a_proof_from_before_a_new_epoch_proves_nothing(bench: Bench) -> None:
-    """The same numbers may mean other changes after Redis was reset: what is owed is told again."""
+    """Redis lost everything but the session, and its clock is behind: lower numbers are newer changes."""
     fleet = bench.fleet()
     client = await session_of(bench, fleet, URI)
     stream = await client.get_stream()
+    await _until_proving(bench, client, stream)
+    hour = 3_600_000_000
+    bench.run("HINCRBY", "HEAD", "n", str(hour))
     await bench.publisher.publish(URI, "1")
-    await stream.cue(URI)
-    last = stream.last_id
+    await stream.cue(URI, seconds=SILENT)
+    before = (await bench.publisher.publish(URI, "2")).stamp
+    last = await _until_proving(bench, client, stream)
     await stream.close()
-    bench.run("DEL", "HEAD")
-    await bench.publisher.publish(URI, "2")
+    bench.run("DEL", "HEAD", "LOG")
+    after = (await bench.publisher.publish(URI, "3")).stamp
+    assert before is not None
+    assert after is not None
+    assert after.n < before.n
     again = await client.get_stream(last)
     await again.cue(URI, seconds=SILENT)
 
