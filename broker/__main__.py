@@ -18,6 +18,8 @@ from broker.telemetry import logging
 Command = Callable[[argparse.Namespace, Settings], int]
 
 _SERVERS = {"serve", "dev"}
+_MODULES = ("tenant", "key", "doctor", "top", "streams")
+"""Commands that are a module of broker/cli each."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,8 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     for command in (publish, listing):
         _add_place(command)
 
-    for module in ("tenant", "key"):
-        # Both bring their own subcommands.
+    for module in _MODULES:
+        # Each brings its own arguments.
         importlib.import_module(f"broker.cli.{module}").add(commands)
 
     watch = commands.add_parser("watch", help="print a line whenever a resource changes, as an MCP client")
@@ -90,7 +92,7 @@ def _add_tenant(command: argparse.ArgumentParser) -> None:
 
 
 def _command(name: str) -> Command:
-    module = name if name in {"serve", "dev", "watch", "tenant", "key"} else "resource"
+    module = name if name in {"serve", "dev", "watch", *_MODULES} else "resource"
     path = "broker.dev" if module == "dev" else f"broker.cli.{module}"
     command: Command = importlib.import_module(path).run
     return command

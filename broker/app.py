@@ -21,6 +21,7 @@ from broker.http.health import Health
 from broker.http.mcp import McpEndpoint
 from broker.http.modern import ModernEra
 from broker.http.publish import Limits, router
+from broker.http.stream_desk import StreamDesk
 from broker.replica import Pace, Replica
 from broker.sessions import Sessions
 from broker.settings import Settings
@@ -87,8 +88,8 @@ def build(settings: Settings) -> Broker:
     replica.ask(
         Guard(
             directory,
-            is_open=settings.auth.mode == "open",
             lambda connection: replica.hub.restrict(connection, connection.topics.values()),
+            is_open=settings.auth.mode == "open",
             max_age=settings.stream.max_age_seconds,
             retry_ms=settings.http.retry_ms,
         )
@@ -121,7 +122,11 @@ def build(settings: Settings) -> Broker:
     rest.include_router(router(replica.redis, replica.keys, auth.gate, _limits(settings), perimeter))
     return Broker(
         PublicApp(mcp, Metadata(auth.challenge), rest),
-        Health(replica, Exposition(replica.metrics).page),
+        Health(
+            replica,
+            Exposition(replica.metrics).page,
+            StreamDesk(replica.connections, replica.jittered_retry),
+        ),
         replica,
     )
 

@@ -33,6 +33,8 @@ class CloseReason(enum.StrEnum):
     """Its credential, or its tenant's access, was withdrawn."""
     ROTATED = "rotated"
     """It reached its greatest age."""
+    CUT = "cut"
+    """An operator ended it."""
 
 
 class Position(Protocol):

@@ -58,8 +58,8 @@ BINARY_VARIABLE = "REDIS_SERVER_BIN"
 NO_FLAG = frozenset({"BROKER_ADMIN__TOKEN", "BROKER_OAUTH__ISSUERS"})
 """Secrets: a flag would show them to whoever may list processes."""
 
-_FOR_PUBLISHERS = {"BROKER_TENANT"}
-"""Read by workers/settings.py only."""
+_FOR_PUBLISHERS = {"BROKER_TENANT", "BROKER_KEY"}
+"""Read by workers/settings.py and cli/doctor.py only."""
 
 STATE_NAME = "mcp-resource-broker"
 

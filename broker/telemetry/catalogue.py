@@ -64,6 +64,7 @@ CLOSE_REASONS = (
     "expired",
     "revoked",
     "rotated",
+    "cut",
 )
 RESYNC_REASONS = ("reconnect", "gap", "fork", "epoch")
 READ_KINDS = ("stored", "callback", "absent")

@@ -1,0 +1,161 @@
+"""What `broker doctor` finds: each thing that must hold for a broker, with what to do where it does not.
+
+A finding is a fact in a sentence; one that is not good says what to do. Nothing here prints or exits.
+"""
+
+import asyncio
+import enum
+import resource
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from broker import settings as environment
+from broker.core.errors import BrokerError, Misconfigured
+from broker.settings import Settings
+from broker.store.checkup import Facts, examine
+from broker.store.client import Connect
+from broker.store.keys import Keys
+
+MIN_DESCRIPTORS = 8192
+SLOW_PING = 0.005
+CLOCK_OFF = 2.0
+NEARLY_FULL = 0.8
+OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
+
+
+class Verdict(enum.Enum):
+    """How good a finding is."""
+
+    GOOD = "ok"
+    DOUBTFUL = "warn"
+    BAD = "FAIL"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `advice` is "" where nothing needs to be done."""
+
+    verdict: Verdict
+    what: str
+    fact: str
+    advice: str = ""
+
+
+def _good(what: str, fact: str) -> Finding:
+    return Finding(Verdict.GOOD, what, fact)
+
+
+def _doubt(what: str, fact: str, advice: str) -> Finding:
+    return Finding(Verdict.DOUBTFUL, what, fact, advice)
+
+
+def _bad(what: str, fact: str, advice: str) -> Finding:
+    return Finding(Verdict.BAD, what, fact, advice)
+
+
+def surroundings(settings: Settings) -> Iterator[Finding]:
+    """Yield what can be said without Redis: settings and the limits of the process."""
+    strangers = environment.unknown()
+    if strangers:
+        yield _doubt("settings", " ".join(strangers), "Correct the names, or unset them.")
+    try:
+        settings.check_exposure()
+    except Misconfigured as error:
+        yield _bad("exposure", "Callers are not asked who they are.", str(error))
+    else:
+        yield _good("settings", f"Callers are known by: {settings.auth.mode}; listens on {settings.host}.")
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fact = f"This process may open {soft} descriptors; a stream is one."
+    if soft < MIN_DESCRIPTORS:
+        yield _doubt("limits", fact, "Raise it: ulimit -n, or LimitNOFILE of the container runtime.")
+    else:
+        yield _good("limits", fact)
+
+
+async def redis(url: str, settings: Settings) -> list[Finding]:
+    """Return what there is to say of the Redis at `url`."""
+    parts = urlsplit(url)
+    findings: list[Finding] = []
+    if parts.hostname:
+        try:
+            findings.append(await _resolved(parts.hostname))
+        except OSError as error:
+            why = f"{parts.hostname} has no address ({error.strerror})."
+            return [_bad("DNS", why, "Check the name in BROKER_REDIS_URL, and that DNS is allowed out.")]
+    how = Connect(
+        url,
+        Keys(settings.prefix),
+        timeout=settings.redis.timeout_seconds,
+        connect_timeout=settings.redis.connect_timeout_seconds,
+    )
+    try:
+        facts = await examine(how)
+    except BrokerError as error:
+        advice = "Check that it is up, its port, TLS (rediss://), user and password, and what is between."
+        return [*findings, _bad("Redis", str(error), advice)]
+    return [*findings, *judged(facts)]
+
+
+async def _resolved(host: str) -> Finding:
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    addresses = sorted({str(each[4][0]) for each in found})
+    return _good("DNS", f"{host} is {', '.join(addresses)}.")
+
+
+def judged(facts: Facts) -> Iterator[Finding]:
+    """Yield what the facts mean."""
+    name = f"{facts.product} {'.'.join(map(str, facts.version))}"
+    if facts.version < OLDEST[facts.product]:
+        oldest = ".".join(map(str, OLDEST[facts.product]))
+        yield _bad("Redis", f"{name} is too old.", f"Use {facts.product} {oldest} or newer.")
+    elif facts.is_cluster:
+        yield _bad("Redis", f"{name} is a cluster.", "This release needs a single primary; use one.")
+    elif facts.role != "master":
+        yield _bad("Redis", f"{name} is a read-only replica.", "Give the address of the primary.")
+    else:
+        yield _good("Redis", f"{name}, {facts.role} with {facts.replicas} replicas.")
+    fact = f"It answers in {facts.ping_median * 1000:.1f} ms, at worst {facts.ping_worst * 1000:.1f} ms."
+    if facts.ping_median > SLOW_PING:
+        yield _doubt("latency", fact, "Bring Redis and brokers into one zone; every read waits for it.")
+    else:
+        yield _good("latency", fact)
+    yield from _permissions(facts)
+    yield from _memory(facts)
+    if facts.is_append_only is False:
+        yield _doubt(
+            "durability",
+            "It keeps no append-only file, so a restart loses what was published.",
+            "Set appendonly yes.",
+        )
+    ahead = facts.clock_ahead
+    if abs(ahead) > CLOCK_OFF:
+        yield _doubt("clock", f"Its clock is {ahead:+.1f} s from ours.", "Run NTP on both.")
+    else:
+        yield _good("clock", f"Its clock is {ahead * 1000:+.0f} ms from ours.")
+
+
+def _permissions(facts: Facts) -> Iterator[Finding]:
+    for what, words in facts.refused.items():
+        yield _bad("permissions", f"It refuses {what}: {words}", "Widen the ACL of the user in the URL.")
+    if not facts.refused:
+        yield _good("permissions", "Everything that a broker does is permitted.")
+
+
+def _memory(facts: Facts) -> Iterator[Finding]:
+    if facts.eviction != "noeviction":
+        yield _bad(
+            "memory",
+            f"It evicts by {facts.eviction} when it is full: resources would go without a word.",
+            "Set maxmemory-policy noeviction.",
+        )
+    if not facts.max_memory:
+        yield _doubt("memory", "It has no maxmemory, so the system may end it.", "Set one.")
+        return
+    share = facts.used_memory / facts.max_memory
+    fact = f"It uses {share:.0%} of {facts.max_memory / 1e6:.0f} MB."
+    if share > NEARLY_FULL:
+        yield _doubt("memory", fact, "Raise maxmemory, or limit tenants; when it is full, publishes fail.")
+    else:
+        yield _good("memory", fact)

@@ -1,0 +1,125 @@
+"""Looks at a Redis as an operator would before trusting it: what it is, what it permits, what it would lose.
+
+For `broker doctor`. It writes only under the prefix, and what it wrote is gone at the end.
+Answers facts; what they mean is the doctor's (broker/doctor.py).
+"""
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from broker.store.client import Connect, commands
+from broker.store.errors import translated
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+SCRATCH_SECONDS = 60
+PINGS = 20
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a Redis said of itself. Sizes in bytes, times in seconds; None where it would not say."""
+
+    product: str
+    version: tuple[int, ...]
+    role: str
+    is_cluster: bool
+    ping_median: float
+    ping_worst: float
+    clock_ahead: float
+    max_memory: int
+    used_memory: int
+    eviction: str
+    is_append_only: bool | None
+    replicas: int
+    refused: dict[str, str]
+    """What may not be done, and in which words Redis refused it."""
+
+
+async def examine(how: Connect) -> Facts:
+    """Connect as a replica does, and look.
+
+    Raises:
+        StoreUnavailable, WrongStore: with what is wrong, from store/errors.py.
+    """
+    redis = commands(how)
+    try:
+        with translated():
+            await cast("Any", redis).ping()
+            pings = [await _ping(redis) for _ in range(PINGS)]
+            info: dict[str, Any] = await cast("Any", redis).info()
+            before = time.time()
+            seconds, micros = await cast("Any", redis).time()
+            ahead = seconds + micros / 1e6 - (before + time.time()) / 2
+            refused = await _refused(redis, f"{how.keys.prefix}:doctor:{secrets.token_hex(4)}")
+            append_only = await _configured(redis, "appendonly")
+        pings.sort()
+        valkey = info.get("valkey_version")
+        return Facts(
+            product="Valkey" if valkey else "Redis",
+            version=_version(str(valkey or info["redis_version"])),
+            role=str(info["role"]),
+            is_cluster=bool(info.get("cluster_enabled")),
+            ping_median=pings[len(pings) // 2],
+            ping_worst=pings[-1],
+            clock_ahead=ahead,
+            max_memory=int(info.get("maxmemory", 0)),
+            used_memory=int(info.get("used_memory", 0)),
+            eviction=str(info.get("maxmemory_policy", "noeviction")),
+            is_append_only=None if append_only is None else append_only == "yes",
+            replicas=int(info.get("connected_slaves", 0)),
+            refused=refused,
+        )
+    finally:
+        await redis.aclose()
+
+
+async def _ping(redis: Redis) -> float:
+    started = time.perf_counter()
+    await cast("Any", redis).ping()
+    return time.perf_counter() - started
+
+
+async def _configured(redis: Redis, name: str) -> str | None:
+    try:
+        found: dict[Any, Any] = await cast("Any", redis).config_get(name)
+    except ResponseError:
+        # Hosted servers forbid CONFIG; then it is theirs to know.
+        return None
+    values = [value.decode() if isinstance(value, bytes) else str(value) for value in found.values()]
+    return values[0] if values else None
+
+
+async def _refused(redis: Redis, scratch: str) -> dict[str, str]:
+    """Try each kind of command that a broker sends, on keys of its own; return what was refused."""
+    client = cast("Any", redis)
+    tried: dict[str, Callable[[], Awaitable[Any]]] = {
+        "scripts (EVAL)": lambda: client.eval("return redis.call('TIME')[1]", 0),
+        "streams (XADD)": lambda: client.xadd(f"{scratch}:log", {"a": "b"}),
+        "streams (XREAD)": lambda: client.xread({f"{scratch}:log": "0-0"}, count=1),
+        "hashes (HSET, HMGET)": lambda: client.hset(f"{scratch}:hash", "a", "b"),
+        "sorted sets (ZADD)": lambda: client.zadd(f"{scratch}:order", {"a": 0}),
+        "strings (SET, GET)": lambda: client.set(f"{scratch}:token", "a", ex=SCRATCH_SECONDS),
+        "lifetimes (EXPIRE)": lambda: client.expire(f"{scratch}:log", SCRATCH_SECONDS),
+    }
+    refused: dict[str, str] = {}
+    for what, attempt in tried.items():
+        try:
+            await attempt()
+        except ResponseError as error:
+            refused[what] = str(error)
+    try:
+        await client.delete(*(f"{scratch}:{kind}" for kind in ("log", "hash", "order", "token")))
+    except ResponseError as error:
+        refused["removal (DEL)"] = str(error)
+    return refused
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdigit())
