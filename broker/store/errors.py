@@ -59,6 +59,11 @@ def _reply_meaning(error: rx.ResponseError) -> Exception:
         return SessionNotFound()
     if word == "LIMIT":
         return LimitReached(f"The limit of {rest} is reached; remove something, or ask for a higher limit.")
+    if word == "QUOTA":
+        return _quota_meaning(*rest.split(" "))
+    if word == "RATE":
+        name, milliseconds = rest.split(" ")
+        return rate_reached(name, int(milliseconds) / 1000)
     if word == "SCHEMA":
         return WrongStore(
             f"This Redis holds schema {rest} and this program speaks another; run brokers and workers of "
@@ -77,6 +82,41 @@ def _reply_meaning(error: rx.ResponseError) -> Exception:
     if word == "NOPERM" or "user executing the script can't" in text:
         return WrongStore(f"The Redis user lacks a permission that we need ({_short(error)}).")
     return WrongStore(f"Redis answered with an error that we do not know ({_short(error)}).")
+
+
+_QUOTAS = {
+    "resources": "has {limit} resources, which is its limit: remove some",
+    "content_bytes": "would store more than {limit} bytes of contents: remove some, or publish less",
+    "resource_bytes": "may publish {limit} bytes as one resource (encoded): publish less, or several",
+    "streams": "has {limit} open streams, which is its limit: close some",
+    "uris": "watches {limit} resources on its open streams, which is its limit: watch fewer",
+    "sessions": "has {limit} sessions, which is its limit: end some with DELETE",
+    "calls": "has {limit} calls to workers under way, which is its limit: wait for some",
+    "principal_streams": "has {limit} open streams, which is the limit of one caller: close some",
+    "principal_sessions": "has {limit} sessions, which is the limit of one caller: end some with DELETE",
+}
+_RATES = {
+    "publishes": "publishes more changes",
+    "publish_bytes": "publishes more bytes",
+    "reads": "reads more",
+    "principal_reads": "reads more",
+}
+
+
+def quota_reached(name: str, limit: int) -> LimitReached:
+    """Return the refusal of what a tenant or a caller has too much of."""
+    whom = "This credential's holder" if name.startswith("principal_") else "This tenant"
+    return LimitReached(f"{whom} {_QUOTAS[name].format(limit=limit)}, or ask for a higher limit.")
+
+
+def rate_reached(name: str, seconds: float) -> LimitReached:
+    """Return the refusal of what comes too fast; `seconds` from now it may come."""
+    whom = "This credential's holder" if name.startswith("principal_") else "This tenant"
+    return LimitReached(f"{whom} {_RATES[name]} than it may; try again in a moment.", seconds)
+
+
+def _quota_meaning(name: str, limit: str) -> LimitReached:
+    return quota_reached(name, int(limit))
 
 
 def _short(error: Exception) -> str:

@@ -27,6 +27,9 @@ RESEND_MS = 10 * 60 * 1000
 IDEMPOTENCY_MS = 24 * 60 * 60 * 1000
 """How long the answer under a caller's idempotency key is kept."""
 
+TRUSTED = ""
+"""The limits of a caller that holds Redis credentials: only those that its tenant has of its own."""
+
 TOMBSTONE_MS = 24 * 60 * 60 * 1000
 """How long a removed resource's revision and version are kept."""
 
@@ -61,14 +64,15 @@ def publish(  # each is one promise of its own
     expect: Expect | None = None,
     idempotency_key: str | None = None,
     expires_in_ms: int | None = None,
+    limits: str = TRUSTED,
 ) -> Call[Outcome]:
     """Decide to store and announce `publication`.
 
     `version` is the publisher's own, compared with the one stored. `expires_in_ms` counts from when Redis
-    executes the call; without it the resource stays.
+    executes the call; without it the resource stays. `limits` are the installation's (quotas.in_scripts).
 
     Raises:
-        BadRequest: a version, lifetime or key out of its range. Sending may raise Conflict.
+        BadRequest: a version, lifetime or key out of its range. Sending may raise Conflict, LimitReached.
     """
     check_version(version)
     if expires_in_ms is not None and not 0 < expires_in_ms <= MAX_SAFE // 1000:
@@ -80,21 +84,24 @@ def publish(  # each is one promise of its own
     args: list[Value] = [
         *fresh(), key.tenant, key.uri, member(key), life, ask, _text(version), _expected(expect),
         publication.digest, publication.meta, publication.body, " ".join(publication.scopes),
-        _text(publication.ttl_ms), publication.cache_scope or "", _text(expires_in_ms),
+        _text(publication.ttl_ms), publication.cache_scope or "", _text(expires_in_ms), limits,
     ]  # fmt: skip
-    return Call(script("publish"), [*_written(keys, key), token], args, _outcome)
+    where = [*_written(keys, key), token, keys.quota(key.tenant)]
+    return Call(script("publish"), where, args, _outcome)
 
 
-def touch(keys: Keys, key: ResourceKey, *, idempotency_key: str | None = None) -> Call[Outcome]:
+def touch(
+    keys: Keys, key: ResourceKey, *, idempotency_key: str | None = None, limits: str = TRUSTED
+) -> Call[Outcome]:
     """Decide to announce that `key` changed, whether or not anything is published there.
 
     Raises:
-        BadRequest: not a URI, or a bad idempotency key.
+        BadRequest: not a URI, or a bad idempotency key. Sending may raise LimitReached.
     """
     check_uri(key.uri)
     token, life, ask = _token(keys, key, idempotency_key, "touch")
-    where = [*_log(keys, key.tenant), keys.resource(key), token]
-    args: list[Value] = [*fresh(), key.tenant, key.uri, life, ask, TOMBSTONE_MS]
+    where = [*_log(keys, key.tenant), keys.resource(key), token, keys.quota(key.tenant)]
+    args: list[Value] = [*fresh(), key.tenant, key.uri, life, ask, TOMBSTONE_MS, limits]
     return Call(script("touch"), where, args, _outcome)
 
 
@@ -130,13 +137,14 @@ def remove(
         *fresh(), key.tenant, key.uri, member(key), TOMBSTONE_MS, life, ask, _text(version),
         _expected(expect),
     ]  # fmt: skip
-    return Call(script("remove"), [*_written(keys, key), token], args, _outcome)
+    where = [*_written(keys, key), token, keys.quota(key.tenant)]
+    return Call(script("remove"), where, args, _outcome)
 
 
 def expire(keys: Keys, key: ResourceKey) -> Call[Outcome | None]:
     """Decide to remove `key` if its time is over by Redis' clock; the answer is None if it is not."""
     args: list[Value] = [*fresh(), key.tenant, key.uri, member(key), TOMBSTONE_MS]
-    return Call(script("sweep"), _written(keys, key), args, _expired)
+    return Call(script("sweep"), [*_written(keys, key), keys.quota(key.tenant)], args, _expired)
 
 
 def member(key: ResourceKey) -> str:

@@ -14,6 +14,12 @@ IN_SCRIPTS = ("resources", "content_bytes", "resource_bytes", "publishes", "publ
 """Limits that the publishing scripts check; the names are the fields of the tenant's hash."""
 
 
+def in_scripts(defaults: Limits) -> str:
+    """Return the installation's limits as the publishing scripts take them."""
+    given = defaults.given()
+    return ",".join(str(given.get(name, 0)) for name in IN_SCRIPTS)
+
+
 async def set_limits(redis: "Redis", keys: Keys, tenant: TenantId, limits: Limits) -> None:
     """Let the publishing scripts see a tenant's own limits.
 

@@ -75,7 +75,7 @@ async def fails_at(server: RedisServer, shelf: Shelf, call: Call[Any], order: li
 
     `order` is in which order the call writes; exactly what stands before `which` must have changed.
     """
-    known = {**names(shelf), "token": call.keys[-1]}
+    known = {**names(shelf), "token": call.keys[-2]}
     name = known[which]
     with server.client() as raw, without_writing(raw, call, name) as (user, password):
         before = contents_of(raw, call)
@@ -109,6 +109,7 @@ def names(shelf: Shelf) -> dict[str, str]:
         "list": keys.resource(shelf.key(LIST)),
         "order": keys.order(shelf.tenant),
         "expiry": keys.expiry(),
+        "quota": keys.quota(shelf.tenant),
     }
 
 
@@ -117,9 +118,9 @@ async def announced(shelf: Shelf, since: int) -> bool:
     return any(entry.uri == URI and entry.relists for entry in (await shelf.entries())[since:])
 
 
-FIRST = ["log", "head", "order", "list", "expiry", "resource", "token"]
+FIRST = ["log", "head", "order", "list", "expiry", "resource", "quota", "token"]
 CHANGE = ["log", "head", "list", "expiry", "resource", "token"]
-REMOVE = ["log", "head", "order", "list", "resource", "expiry", "token"]
+REMOVE = ["log", "head", "order", "list", "resource", "quota", "expiry", "token"]
 SWEEP = REMOVE[:-1]
 TOUCH = ["log", "head", "resource", "token"]
 """In which order each call writes."""
@@ -135,8 +136,8 @@ async def test_a_first_publish_that_dies_at_a_write_is_never_silent_and_heals(
     if await Seen.of(shelf) != before:
         assert await announced(shelf, 0)
     repeated = await run(shelf.redis, call)
-    # A token that could not be written leaves a publish that is complete; by its version it is known again.
-    assert repeated.status == ("superseded" if which == "token" else "published")
+    # A token (or a count) that could not be written leaves a publish that is complete; by its version it is known again.
+    assert repeated.status == ("superseded" if which in {"quota", "token"} else "published")
     await _is_whole(shelf, raw, repeated)
 
 

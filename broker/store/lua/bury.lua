@@ -33,8 +33,13 @@ local function bury(h, scopes, version)
   if version and version ~= '' then
     fields[11], fields[12] = 'ver', version
   end
+  local size = redis.call('HSTRLEN', KEYS[3], 'body')
   redis.call('HSET', KEYS[3], unpack(fields))
   clear()
+  if size > 0 then
+    -- The tenant's quota is the last key wherever contents may be buried (quota.lua).
+    redis.call('HINCRBY', KEYS[#KEYS], 'used', -size)
+  end
   redis.call('ZREM', KEYS[6], ARGV[6])
   return n, epoch
 end

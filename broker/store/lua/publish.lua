@@ -1,12 +1,12 @@
 -- publish.lua: one publication of one resource, stored and announced or refused (promise 11).
 --
 -- KEYS[1] log, KEYS[2] head, KEYS[3] resource, KEYS[4] the tenant's list, KEYS[5] order, KEYS[6] expiry,
--- KEYS[7] token.
+-- KEYS[7] token, KEYS[8] quota.
 -- ARGV[1] schema, ARGV[2] mark, ARGV[3] epoch, ARGV[4] tenant, ARGV[5] uri, ARGV[6] member of the expiry
 -- set, ARGV[7] life of the token in ms, ARGV[8] digest of what is asked ('' under a random token),
 -- ARGV[9] version or '', ARGV[10] what is expected (expect.lua), ARGV[11] digest, ARGV[12] meta,
 -- ARGV[13] body, ARGV[14] scopes or '', ARGV[15] ttl or '', ARGV[16] cache scope or '',
--- ARGV[17] life of the resource in ms or ''.
+-- ARGV[17] life of the resource in ms or '', ARGV[18] the installation's limits or '' (quota.lua).
 -- Returns {status, epoch, n, mark}: published, unchanged, superseded, replayed; or conflict, reused.
 --
 -- 1. Every read, each of them also a type check, comes before the first write: a refusal changes nothing
@@ -21,6 +21,7 @@
 --@include append
 --@include token
 --@include expect
+--@include quota
 
 -- How much of a digest is about what resources/list shows; hex digits, and a letter for each optional field
 -- at the end (core/publication.py).
@@ -90,7 +91,12 @@ if not is_live then
   redis.call('ZSCORE', KEYS[5], ARGV[5])
 end
 
--- The tenant's rate is charged here (tenants issue): after every refusal, before the first write.
+-- The tenant's quota: after every other refusal, before the first write.
+local before_bytes = before ~= '' and redis.call('HSTRLEN', KEYS[3], 'body') or 0
+local over = admit(read_quota(ARGV[18]), h, is_live and 0 or 1, #ARGV[13], before_bytes)
+if over then
+  return over
+end
 
 local entry = {'k', 'c', 't', ARGV[4], 'u', ARGV[5]}
 if is_listed_anew then
@@ -134,4 +140,5 @@ if #digest > PLAIN or #before > PLAIN or is_tombstone then
   fields[i + 5], fields[i + 6] = 'cs', ARGV[16]
 end
 redis.call('HSET', KEYS[3], unpack(fields))
+account(#ARGV[13], before_bytes)
 return remember(KEYS[7], ARGV[7], ARGV[8], 'published', epoch, n, mark)

@@ -1,7 +1,7 @@
 -- remove.lua: one resource removed and that announced, or refused; a tombstone keeps revision and version.
 --
 -- KEYS[1] log, KEYS[2] head, KEYS[3] resource, KEYS[4] the tenant's list, KEYS[5] order, KEYS[6] expiry,
--- KEYS[7] token.
+-- KEYS[7] token, KEYS[8] quota.
 -- ARGV[1] schema, ARGV[2] mark, ARGV[3] epoch, ARGV[4] tenant, ARGV[5] uri, ARGV[6] member of the expiry
 -- set, ARGV[7] life of a tombstone in ms, ARGV[8] life of the token in ms, ARGV[9] digest of what is asked
 -- ('' under a random token), ARGV[10] version or '', ARGV[11] what is expected (expect.lua).

@@ -1,6 +1,7 @@
 -- sweep.lua: one member of the expiry set that is due: an ordinary removal, or the set corrected.
 --
--- KEYS[1] log, KEYS[2] head, KEYS[3] resource, KEYS[4] the tenant's list, KEYS[5] order, KEYS[6] expiry.
+-- KEYS[1] log, KEYS[2] head, KEYS[3] resource, KEYS[4] the tenant's list, KEYS[5] order, KEYS[6] expiry,
+-- KEYS[7] quota.
 -- ARGV[1] schema, ARGV[2] mark, ARGV[3] epoch, ARGV[4] tenant, ARGV[5] uri, ARGV[6] member of the expiry
 -- set, ARGV[7] life of a tombstone in ms.
 -- Returns {'removed', epoch, n, mark} or {'kept', '', '', ''}.

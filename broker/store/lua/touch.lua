@@ -1,9 +1,10 @@
 -- touch.lua: "it changed", of any URI, published or not: callback resources and what a template stands for
 -- change without contents of theirs here. One entry and a new revision, all or nothing as in publish.lua.
 --
--- KEYS[1] log, KEYS[2] head, KEYS[3] resource, KEYS[4] token.
+-- KEYS[1] log, KEYS[2] head, KEYS[3] resource, KEYS[4] token, KEYS[5] quota.
 -- ARGV[1] schema, ARGV[2] mark, ARGV[3] epoch, ARGV[4] tenant, ARGV[5] uri, ARGV[6] life of the token in ms,
--- ARGV[7] digest of what is asked ('' under a random token), ARGV[8] life of a tombstone in ms.
+-- ARGV[7] digest of what is asked ('' under a random token), ARGV[8] life of a tombstone in ms,
+-- ARGV[9] the installation's limits or '' (quota.lua).
 -- Returns {status, epoch, n, mark}: touched, replayed; or reused.
 --
 -- The revision is stored where nothing was published, too: a replica that missed the entry finds the change
@@ -11,6 +12,7 @@
 
 --@include append
 --@include token
+--@include quota
 
 local h, refusal = read_head()
 if not h then
@@ -25,6 +27,10 @@ local is_stored = r[1] ~= false and r[1] ~= ''
 local entry = {'k', 'c', 't', ARGV[4], 'u', ARGV[5]}
 if r[2] and r[2] ~= '' then
   entry[7], entry[8] = 's', r[2]
+end
+local over = admit(read_quota(ARGV[9]), h, 0, 0, 0)
+if over then
+  return over
 end
 local n, epoch = append(h, unpack(entry))
 if not n then
