@@ -36,30 +36,28 @@ http {{
     upstream broker {{ {servers} }}
     server {{
         listen 127.0.0.1:{port};
-        location / {{
-            proxy_pass http://broker;
-            proxy_http_version 1.1;
-            proxy_set_header Host $http_host;
-            proxy_set_header Connection "";
-            # Obeyed and swallowed by nginx; the raw clients want to see it.
-            proxy_pass_header X-Accel-Buffering;
-        }}
+        # Obeyed and swallowed by nginx; the raw clients want to see it.
+        proxy_pass_header X-Accel-Buffering;
+        {location}
     }}
 }}
 """
+
+PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
 
 pytestmark = pytest.mark.requirement("proxy.idle")
 
 
 @pytest.fixture
 def nginx(fleet: Fleet, tmp_path: Path) -> Iterator[str]:
-    """Give the address of an nginx in front of the replicas, as docs/protocol.md says to set it up."""
+    """Give the address of an nginx in front of the replicas, set up as docs/protocol.md says."""
     program = shutil.which("nginx")
     assert program is not None, "nginx is not installed: apt-get update && apt-get install nginx-light"
     port = free_port()
     servers = " ".join(f"server {host}:{number};" for host, number in (r.address for r in fleet.replicas))
     conf = tmp_path / "nginx.conf"
-    conf.write_text(CONF.format(directory=tmp_path, port=port, servers=servers))
+    location = PAGE.read_text().partition("```nginx\n")[2].partition("```")[0]
+    conf.write_text(CONF.format(directory=tmp_path, port=port, servers=servers, location=location))
     url = f"http://127.0.0.1:{port}/mcp"
     process = Process("nginx", [program, "-c", str(conf), "-p", str(tmp_path)], tmp_path / "log")
     process.start()
