@@ -104,7 +104,7 @@ async def test_a_fork_that_grew_past_the_reader_is_told(bench: Bench) -> None:
 
 
 async def test_an_event_id_of_before_a_rollback_proves_nothing_after_it(bench: Bench) -> None:
-    """A number is used twice: the client was told of everything up to n, then n goes back, U changes below it.
+    """A number is used twice: a client was told of all up to n, then n goes back and U changes below it.
 
     The bug: its id, of the same epoch, was taken for proof that it had heard of the new change as well.
     """
