@@ -30,7 +30,13 @@ FEATURES: dict[str, Values] = {
     "redis CA": {"redis": {"caSecret": "redis-ca"}},
     "trial redis that keeps": {"redis": {"existingSecret": "", "trial": {"enabled": True, "storage": "1Gi"}}},
     "open": {"auth": {"mode": "open", "acceptOpen": True}},
-    "oauth": {"auth": {"mode": "oauth"}},
+    "oauth": {
+        "auth": {
+            "mode": "oauth",
+            "oauth": {"resource": "https://mcp.example.org/mcp", "existingSecret": "issuers"},
+            "admin": {"existingSecret": "admin"},
+        }
+    },
     "names": {
         "nameOverride": "mrb",
         "fullnameOverride": "the-broker",

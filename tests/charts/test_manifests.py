@@ -14,6 +14,14 @@ from tests.charts.matrix import MATRIX, WHOLE, merged
 
 pytestmark = pytest.mark.usefixtures("helm_binary")
 
+SECRET = {
+    "BROKER_REDIS_URL": "redis://redis:6379/0",
+    "BROKER_ADMIN__TOKEN": "x" * 64,
+    "BROKER_OAUTH__ISSUERS": '[{"issuer": "https://id.example.org", "tenant": "acme",'
+    ' "jwks_url": "https://id.example.org/jwks"}]',
+}
+"""What Secrets would hold."""
+
 KUBERNETES = ("1.25", "1.31", "1.37")
 FOREIGN = {"ServiceMonitor", "PrometheusRule", "ScaledObject", "HTTPRoute"}
 """Kinds of operators, of which Kubernetes has no schema."""
@@ -186,7 +194,7 @@ def test_what_the_pod_is_told_is_what_settings_take(name: str, monkeypatch: pyte
     _, pod = broker(MATRIX[name])
     container = pod["containers"][0]
     for variable, value in variables(container).items():
-        monkeypatch.setenv(variable, value if value is not None else "redis://redis:6379/0")
+        monkeypatch.setenv(variable, value if value is not None else SECRET[variable])
     loaded = settings.load()
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert (loaded.port, loaded.internal_port) == (ports["http"], ports["internal"])

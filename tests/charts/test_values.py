@@ -41,6 +41,7 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "no URL": ({"redis": {"existingSecret": "", "url": "redis:6379"}}, "url"),
     "open unawares": ({"auth": {"mode": "open"}}, "auth.acceptOpen=true"),
     "a mode there is not": ({"auth": {"mode": "none"}}, "mode"),
+    "OAuth by nobody": ({"auth": {"mode": "oauth"}}, "auth.oauth.resource"),
     "a short grace": (
         {"shutdown": {"terminationGracePeriodSeconds": 49}},
         "terminationGracePeriodSeconds is 49, but preStop \\+ drain \\+ margin are 50",
