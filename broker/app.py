@@ -112,6 +112,7 @@ def build(settings: Settings) -> Broker:
         auth.gate,
         perimeter,
         max_body_bytes=settings.http.max_body_bytes,
+        body_seconds=settings.http.body_seconds,
         metrics=replica.metrics,
     )
     rest = FastAPI(

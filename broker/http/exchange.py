@@ -28,8 +28,6 @@ TOO_SLOW = 408
 LINGER_BYTES = 16_000_000
 LINGER_SECONDS = 2.0
 """How much of a body that is too large is read after its refusal, and for how long."""
-BODY_SECONDS = 30.0
-"""How long a body may take to come."""
 
 
 class ClientGoneError(Exception):
@@ -56,7 +54,7 @@ class Exchange:
         self.receive = receive
         self.send = send
 
-    async def body(self, limit: int, seconds: float = BODY_SECONDS) -> bytes:
+    async def body(self, limit: int, seconds: float) -> bytes:
         """Read the body, of at most `limit` bytes, counted as they come, and within `seconds`.
 
         Raises:
@@ -68,7 +66,10 @@ class Exchange:
                 return await self._body(limit)
         except TimeoutError:
             raise Refusal(
-                TOO_SLOW, INVALID_REQUEST, f"The body did not come within {seconds:g} seconds; send it again."
+                TOO_SLOW,
+                INVALID_REQUEST,
+                f"The body did not come within {seconds:g} seconds; send it again, or ask the operator to "
+                "raise BROKER_HTTP__BODY_SECONDS.",
             ) from None
 
     async def _body(self, limit: int) -> bytes:

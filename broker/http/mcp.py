@@ -65,6 +65,7 @@ class McpEndpoint:
         perimeter: Perimeter,
         *,
         max_body_bytes: int,
+        body_seconds: float,
         metrics: Metrics,
     ) -> None:
         self._modern = modern
@@ -72,6 +73,7 @@ class McpEndpoint:
         self._gate = gate
         self._perimeter = perimeter
         self._max_body_bytes = max_body_bytes
+        self._body_seconds = body_seconds
         self._metrics = metrics
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -127,7 +129,7 @@ class McpEndpoint:
 
     async def _post(self, exchange: Exchange, who: Principal) -> None:
         headers.check_content_type(exchange.headers)
-        message = jsonrpc.parse(await exchange.body(self._max_body_bytes))
+        message = jsonrpc.parse(await exchange.body(self._max_body_bytes, self._body_seconds))
         era = choose("POST", exchange.headers, message)
         started = time.perf_counter()
         if era is Era.MODERN:

@@ -115,6 +115,9 @@ class HttpSettings(Group):
     head_seconds: float = setting(
         20.0, "seconds", "How long a request's head may take to come; then the connection is closed.", gt=0
     )
+    body_seconds: float = setting(
+        30.0, "seconds", "How long a JSON-RPC request's body may take to come; then it is refused.", gt=0
+    )
     idle_seconds: int = setting(
         75,
         "seconds",

@@ -5,14 +5,14 @@ A hostile megabyte of JSON is tests/wire's; here it is about bytes on a connecti
 
 import asyncio
 import json
-from typing import Any
+import secrets
+from collections.abc import Iterator
 
 import pytest
 
-from broker.http.exchange import Exchange
-from broker.wire.refusal import Refusal
 from tests.http.asking import Answer, Asking, Line, connected, error_of, head, modern_headers, modern_request
 from tests.support.mcp import MODERN
+from tests.support.redis_server import RedisServer, clear
 from tests.support.replica import Fleet
 
 LIMIT = 1_000_000
@@ -22,6 +22,17 @@ MIRROR = {"MCP_Protocol_Version": MODERN, "Mcp_Method": "server/discover"}
 
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+@pytest.fixture(scope="module")
+def impatient(redis_server: RedisServer) -> Iterator[Fleet]:
+    """Give a replica that waits for a body for half a second."""
+    prefix = f"body{secrets.token_hex(3)}"
+    with Fleet(redis_server.url, prefix, BROKER_HTTP__BODY_SECONDS="0.5") as fleet:
+        fleet.add(1)
+        yield fleet
+    with redis_server.client() as client:
+        clear(client, prefix)
 
 
 async def send(fleet: Fleet, *parts: bytes) -> Answer:
@@ -134,21 +145,30 @@ async def test_a_body_in_many_packets_is_one_body(fleet: Fleet) -> None:
 
 
 @pytest.mark.requirement("endpoint.body-limit")
-async def test_a_body_that_does_not_come_is_408() -> None:
-    """In process: the ceiling is half a minute, and nobody waits that long for a test."""
-    never = asyncio.Event()
+@pytest.mark.parametrize("start", [b"", b"{", BODY[:-1]])
+async def test_a_body_that_does_not_come_is_408_and_ends_the_connection(
+    start: bytes, impatient: Fleet
+) -> None:
+    async with connected(impatient[0].address) as line:
+        await line.write(head(**MIRROR, Content_Length=str(len(BODY))) + start)
+        answer = await line.answer()
+        assert (answer.status, answer.headers["connection"]) == (408, "close")
+        assert "BROKER_HTTP__BODY_SECONDS" in json.loads(answer.body)["error"]["message"]
+        await line.closed()
 
-    async def receive() -> dict[str, Any]:
-        await never.wait()
-        raise AssertionError
 
-    async def send(_: dict[str, Any]) -> None:
-        raise AssertionError
-
-    exchange = Exchange({"method": "POST", "path": "/mcp", "headers": []}, receive, send)
-    with pytest.raises(Refusal) as refused:
-        await exchange.body(LIMIT, 0.01)
-    assert refused.value.status == 408
+@pytest.mark.requirement("endpoint.body-limit")
+async def test_a_body_that_drips_is_408_as_well(impatient: Fleet) -> None:
+    """Each byte comes in time, the body does not."""
+    async with connected(impatient[0].address) as line:
+        await line.write(head(**MIRROR, Content_Length=str(len(BODY))))
+        answering = asyncio.create_task(line.answer())
+        for at in range(len(BODY)):
+            if answering.done():
+                break
+            await _write(line, (BODY[at : at + 1],))
+            await asyncio.wait({answering}, timeout=0.05)
+        assert (await answering).status == 408
 
 
 @pytest.mark.requirement("endpoint.era")
