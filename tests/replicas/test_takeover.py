@@ -147,8 +147,10 @@ async def test_a_cut_after_any_frame_owes_all_that_follow(bench: Bench) -> None:
     stream = await client.get_stream()
     await _until_proving(bench, client, stream)
     bench.proxy.hold(b"XREAD")
-    await bench.publisher.publish("docs://wakes-the-reader", "x")
+    # The first entry ends the read under way; the second one's reply is held back; the rest is one batch.
+    await bench.publisher.publish("docs://ends-a-read", "x")
     await until(lambda: bench.proxy.held, "a read held back")
+    await bench.publisher.publish("docs://is-held-back", "x")
     for number, uri in enumerate((*uris, *uris[:2])):
         await bench.publisher.publish(uri, str(number))
     before = len(stream.frames)

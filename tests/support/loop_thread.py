@@ -40,6 +40,10 @@ class LoopThread:
             task = self.loop.create_task(function(*args, **kwargs))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            for argument in args:
+                if isinstance(argument, asyncio.StreamWriter):
+                    # One that is cancelled before it began could not close it.
+                    task.add_done_callback(lambda _, writer=argument: writer.close())
 
         return start
 
@@ -51,6 +55,8 @@ class LoopThread:
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
+            for _ in range(5):
+                await asyncio.sleep(0)  # closed transports let go of their sockets in the loop's next turns
 
         self.run(cancel())
         self.loop.call_soon_threadsafe(self.loop.stop)
