@@ -22,14 +22,17 @@ from broker.core.revision import Stamp
 from broker.store.publishing import Outcome
 from broker.store.resources import Listed, Stored
 from workers.context import Context
+from workers.following import Change, Relist
 from workers.paths import safe_file, safe_join
 from workers.publisher import Item, Publisher, Result, SyncPublisher
 from workers.resources import Completion, Instance
+from workers.serving import serve, serving
 from workers.worker import Worker
 
 __all__ = [
     "BadRequest",
     "BrokerError",
+    "Change",
     "Completion",
     "Conflict",
     "Contents",
@@ -48,6 +51,7 @@ __all__ = [
     "NotFound",
     "Outcome",
     "Publisher",
+    "Relist",
     "Result",
     "Stamp",
     "StoreUnavailable",
@@ -59,4 +63,6 @@ __all__ = [
     "WrongStore",
     "safe_file",
     "safe_join",
+    "serve",
+    "serving",
 ]

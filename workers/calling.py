@@ -25,6 +25,7 @@ from broker.core.identity import TenantId
 from broker.core.publication import MAX_CONTENT_BYTES
 from broker.store.client import READ_BLOCK_MS
 from broker.store.work import Task, WorkStore
+from workers.ending import end
 
 _log = logging.getLogger(__name__)
 
@@ -128,10 +129,7 @@ class Calling:
         tasks = [running for _, running in self._running.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=self._rules.grace)
-        for _, running in self._running.values():
-            running.cancel()
-        if self._running:
-            await asyncio.wait([running for _, running in self._running.values()])
+        await end([running for _, running in self._running.values()])
 
     def cancel(self, call: str) -> None:
         """Nobody waits for `call` any more."""

@@ -16,6 +16,7 @@ import random
 from broker.core.errors import BrokerError
 from broker.core.identity import TenantId
 from broker.store.demand import DemandStore
+from workers.ending import end
 from workers.served import Served
 
 _log = logging.getLogger(__name__)
@@ -100,8 +101,7 @@ class Tending:
             await self._worker.watched(declared, uri, tenant)
 
     async def _let_go(self, tenant: TenantId, uri: str, task: "asyncio.Task[None]") -> None:
-        task.cancel()
-        await asyncio.wait({task})
+        await end({task})
         declared = self._worker.route(uri)
         if declared is not None:
             await self._worker.unwatched(declared, uri, tenant)

@@ -13,7 +13,7 @@ sends them. Rules:
 """
 
 import math
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sized
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,6 +30,7 @@ from broker.store.keys import Keys
 from broker.store.publishing import Expect, Outcome
 from broker.store.resources import Listed, Stored
 from broker.store.scripts import Call, run, run_sync
+from workers.following import Change, Follower, Relist
 from workers.settings import Settings
 
 BATCH_CALLS = 64
@@ -267,6 +268,16 @@ class Publisher(_Desk):
             BadRequest, Unavailable: as `publish`.
         """
         return await resources.read(self._redis, self.keys, self._key(uri))
+
+    def changes(self, group: str, *, contents: bool = True) -> AsyncGenerator[Change | Relist]:
+        """Yield the tenant's changes from where `group` has stopped, for ever (following.py).
+
+        With `contents` each comes with what its URI holds now.
+
+        Raises:
+            Misconfigured: a group that cannot be one.
+        """
+        return Follower(self._how, self.tenant, group, contents=contents).changes()
 
     async def list(self, after: str | None = None) -> AsyncIterator[Listed]:
         """Yield the tenant's resources in the order of their URIs, those after `after` if it is given.

@@ -28,6 +28,7 @@ from broker.store.scripts import Call, run
 from broker.store.work import WorkStore
 from workers.calling import Calling, ServingRules
 from workers.demand import Tending
+from workers.ending import end
 from workers.registration import Registrar
 from workers.served import Served
 from workers.settings import Settings
@@ -99,8 +100,8 @@ class Server:
 
     async def leave(self) -> None:
         """Take no more calls, finish those that were taken, and close."""
-        for end in self._ends:
-            end()
+        for forget in self._ends:
+            forget()
         self._is_leaving = True
         try:
             with contextlib.suppress(BrokerError):
@@ -111,18 +112,14 @@ class Server:
             self._calling.leave()
             await self._calling.finish()
             if self._tend is not None:
-                self._tend.cancel()
-                await asyncio.wait({self._tend})
+                await end({self._tend})
             with contextlib.suppress(BrokerError):
                 await self._tending.leave()
                 for tenant in self._worker.tenants:
                     await run(self._redis, self._leave(tenant, is_done=True))
                     await self._store.leave(tenant)
         finally:
-            for task in self._tasks:
-                task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks)
+            await end(self._tasks)
             for client in (*self._readers, self._redis):
                 await client.aclose()
 

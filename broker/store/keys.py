@@ -195,9 +195,9 @@ class Keys:
         """String with a time to live: which worker of the group tends a watched URI."""
         return f"{self._tenant('claim', tenant)}:{quote(group, safe='')}:{uri}"
 
-    def feed(self, tenant: TenantId) -> str:
-        """Stream of a tenant's changes with their contents, for other jobs."""
-        return self._tenant("feed", tenant)
+    def place(self, tenant: TenantId, group: str) -> str:
+        """Hash with a time to live: where a group of jobs stands in the log, and who follows for it."""
+        return f"{self._tenant('place', tenant)}:{group}"
 
     # -- what belongs to whom (store/erasure.py) -------------------------------------------------------------
 
