@@ -9,11 +9,14 @@ from typing import Any
 from fastapi import FastAPI
 
 from broker.calls import CallRules
+from broker.core import tenancy
 from broker.core.errors import Misconfigured
 from broker.directory import Directory
 from broker.guard import Guard
 from broker.http.address import endpoint
+from broker.http.admin import Admin, eraser
 from broker.http.auth import build as build_auth
+from broker.http.auth.keys import KeyAuth
 from broker.http.auth.metadata import Metadata
 from broker.http.catalog import Catalog
 from broker.http.handshake import HandshakeEra, SessionRules
@@ -22,12 +25,15 @@ from broker.http.mcp import McpEndpoint
 from broker.http.modern import ModernEra
 from broker.http.publish import Limits, router
 from broker.http.stream_desk import StreamDesk
+from broker.quotas import Quotas
 from broker.replica import Pace, Replica
 from broker.sessions import Sessions
 from broker.settings import Settings
+from broker.store import publishing
 from broker.store.client import Connect
 from broker.store.control import Control
 from broker.store.keys import Keys
+from broker.store.quotas import QuotaStore, in_scripts
 from broker.store.sessions import SessionStore
 from broker.telemetry.exposition import Exposition
 from broker.telemetry.metrics import Metrics
@@ -55,12 +61,27 @@ class PublicApp:
             await self._rest(scope, receive, send)
 
 
+class InternalApp:
+    """Sends the administrators' API to its endpoint and the rest to health."""
+
+    def __init__(self, admin: Admin, health: Health) -> None:
+        self._admin = admin
+        self._health = health
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "http" and self._admin.is_at(scope):
+            await self._admin(scope, receive, send)
+        else:
+            await self._health(scope, receive, send)
+
+
 @dataclass(frozen=True)
 class Broker:
     """What the process serves."""
 
     public: PublicApp
-    internal: Health
+    internal: InternalApp
     replica: Replica[Cue]
 
     async def drain(self) -> None:
@@ -80,15 +101,24 @@ def build(settings: Settings) -> Broker:
     replica: Replica[Cue] = Replica(
         _connect(settings, settings.redis_url), cue.encode, _pace(settings), metrics, _calls(settings)
     )
+    control = Control(replica.redis, replica.keys)
+    directory = Directory(control)
+    quotas = _quotas(settings, replica, directory)
+    replica.calls.admit = quotas.call
     catalog = Catalog(
-        replica.redis, replica.keys, settings.list.page_size, replica.callbacks, replica.metrics
+        replica.redis,
+        replica.keys,
+        settings.list.page_size,
+        replica.callbacks,
+        metrics=replica.metrics,
+        quotas=quotas,
     )
-    directory = Directory(Control(replica.redis, replica.keys))
     auth = build_auth(settings, directory)
     replica.ask(
         Guard(
             directory,
             lambda connection: replica.hub.restrict(connection, connection.topics.values()),
+            quotas.closed,
             is_open=settings.auth.mode == "open",
             max_age=settings.stream.max_age_seconds,
             retry_ms=settings.http.retry_ms,
@@ -107,8 +137,8 @@ def build(settings: Settings) -> Broker:
     replica.tell(sessions)
     perimeter = Perimeter(frozenset(settings.http.allowed_hosts), frozenset(settings.http.allowed_origins))
     mcp = McpEndpoint(
-        ModernEra(replica, catalog, offers, settings.listen.max_uris),
-        HandshakeEra(replica, sessions, store, catalog, offers=offers, rules=rules),
+        ModernEra(replica, catalog, quotas, offers, settings.listen.max_uris),
+        HandshakeEra(replica, sessions, store, catalog, quotas, offers=offers, rules=rules),
         auth.gate,
         perimeter,
         max_body_bytes=settings.http.max_body_bytes,
@@ -118,27 +148,34 @@ def build(settings: Settings) -> Broker:
     rest = FastAPI(
         title="MCP resource broker",
         description="Publish resources; MCP clients that subscribe to them hear of it on /mcp.",
-        lifespan=_lifespan(replica),
+        lifespan=_lifespan(replica, quotas),
     )
-    rest.include_router(router(replica.redis, replica.keys, auth.gate, _limits(settings), perimeter))
-    return Broker(
-        PublicApp(mcp, Metadata(auth.challenge), rest),
-        Health(
-            replica,
-            Exposition(replica.metrics).page,
-            StreamDesk(replica.connections, replica.jittered_retry),
-        ),
+    rest.include_router(router(replica.redis, replica.keys, auth.gate, _limits(settings, quotas), perimeter))
+    health = Health(
         replica,
+        Exposition(replica.metrics).page,
+        StreamDesk(replica.connections, replica.jittered_retry),
     )
+    token = settings.admin.token
+    admin = Admin(
+        control,
+        KeyAuth(directory),
+        None if token is None else token.get_secret_value(),
+        erased=eraser(replica.redis, replica.keys),
+        spawn=replica.spawn,
+    )
+    return Broker(PublicApp(mcp, Metadata(auth.challenge), rest), InternalApp(admin, health), replica)
 
 
-def _lifespan(replica: Replica[Cue]) -> Any:
+def _lifespan(replica: Replica[Cue], quotas: Quotas) -> Any:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         # A task group: if the replica dies, so does the lifespan, and with it the process, loudly.
         async with asyncio.TaskGroup() as group:
             running = group.create_task(replica.run(), name="replica")
+            counting = group.create_task(quotas.run(), name="quotas")
             yield
+            counting.cancel()
             running.cancel()
 
     return lifespan
@@ -174,5 +211,19 @@ def _calls(settings: Settings) -> CallRules:
     )
 
 
-def _limits(settings: Settings) -> Limits:
-    return Limits(content_bytes=settings.http.max_content_bytes)
+def _limits(settings: Settings, quotas: Quotas) -> Limits:
+    return Limits(
+        content_bytes=settings.http.max_content_bytes,
+        quota=publishing.TRUSTED if settings.auth.mode == "open" else in_scripts(_defaults(settings)),
+        read=quotas.read,
+    )
+
+
+def _quotas(settings: Settings, replica: Replica[Cue], directory: Directory) -> Quotas:
+    store = QuotaStore(replica.redis, replica.keys, replica.id)
+    # In open mode there are no callers to tell apart.
+    return Quotas(store, directory, _defaults(settings), is_on=settings.auth.mode != "open")
+
+
+def _defaults(settings: Settings) -> tenancy.Limits:
+    return tenancy.Limits(**settings.quota.model_dump())

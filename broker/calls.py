@@ -15,6 +15,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +85,8 @@ class Calls:
         self._rules = rules
         self._spawn = spawn
         self._metrics = metrics
+        self.admit: Callable[[TenantId], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
+        """What a call waits for and may be refused by: the tenant's quota (quotas.py)."""
         self._pending: dict[str, _Pending] = {}
         self._running: Counter[TenantId] = Counter()
         self._inbox = Inbox(store, self._deliver, spawn)
@@ -108,6 +111,10 @@ class Calls:
     # -- one call ------------------------------------------------------------------------------------------
 
     async def _execute(self, ask: Ask) -> CallResult:
+        async with self.admit(ask.tenant):
+            return await self._call(ask)
+
+    async def _call(self, ask: Ask) -> CallResult:
         if self._running[ask.tenant] >= self._rules.running_per_tenant:
             raise LimitReached(
                 f"{self._rules.running_per_tenant} reads of this tenant wait for workers on this replica "

@@ -47,6 +47,7 @@ class Guard:
         self,
         directory: Directory,
         restrict: Callable[[Connection[Any]], None],
+        release: Callable[[Connection[Any]], None],
         *,
         is_open: bool,
         max_age: float,
@@ -54,6 +55,7 @@ class Guard:
     ) -> None:
         self._directory = directory
         self._restrict = restrict
+        self._release = release
         self._is_open = is_open
         self._max_age = max_age
         self._retry_ms = retry_ms
@@ -83,6 +85,7 @@ class Guard:
 
     def closed(self, connection: Connection[Any]) -> None:
         """Forget a stream. Twice is once."""
+        self._release(connection)
         second = self._due.pop(connection, 0)
         if second in self._by_second:
             self._by_second[second].pop(connection, None)

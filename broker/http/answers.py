@@ -5,6 +5,7 @@ with the status of this table; reasons are those of core/errors.py and do not ch
 """
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,7 +75,8 @@ def refused(error: BrokerError, challenge: bytes | None = None) -> Response:
     if challenge is not None:
         headers["www-authenticate"] = challenge.decode("ascii")
     if status in (429, 503):
-        headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+        seconds = error.retry_after if isinstance(error, LimitReached) else None
+        headers["retry-after"] = str(RETRY_AFTER_SECONDS if seconds is None else math.ceil(seconds))
     if isinstance(error, TooLarge):
         # The rest of the body is still on its way and nobody will read it.
         headers["connection"] = "close"

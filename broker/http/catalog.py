@@ -16,6 +16,7 @@ from broker.core.declaration import Values
 from broker.core.errors import InvalidCursor, ResourceNotFound
 from broker.core.identity import Principal, ResourceKey, TenantId
 from broker.gathering import Gathering
+from broker.quotas import Quotas
 from broker.store import resources
 from broker.store.client import Client
 from broker.store.errors import translated
@@ -49,7 +50,14 @@ class Catalog:
     """The read side of the broker, for both eras and for HTTP publishers."""
 
     def __init__(
-        self, redis: Client, keys: Keys, page_size: int, callbacks: Callbacks, metrics: Metrics
+        self,
+        redis: Client,
+        keys: Keys,
+        page_size: int,
+        callbacks: Callbacks,
+        *,
+        metrics: Metrics,
+        quotas: Quotas,
     ) -> None:
         self._redis = redis
         self._keys = keys
@@ -57,6 +65,7 @@ class Catalog:
         self._callbacks = callbacks
         self._looks: Gathering[ResourceKey, resources.Found] = Gathering(self._look)
         self._metrics = metrics
+        self._quotas = quotas
         self._codec: CursorCodec | None = None
 
     async def read(self, principal: Principal, uri: str, attend: Attend) -> Reading:
@@ -67,6 +76,7 @@ class Catalog:
             BadRequest, WorkerFailed, WorkerUnavailable, WorkerLate, LimitReached: as Callbacks.read.
             StoreUnavailable, WrongStore: from the store.
         """
+        await self._quotas.read(principal)
         found = await self._looks.ask(ResourceKey(principal.tenant, uri))
         stored = found.stored
         if stored is not None and may_read(principal, stored.scopes):
@@ -90,6 +100,7 @@ class Catalog:
             WorkerFailed, WorkerUnavailable, WorkerLate, LimitReached: as Callbacks.complete.
             StoreUnavailable, WrongStore: from the store.
         """
+        await self._quotas.read(principal)
         if asked.ref_type != "ref/resource":
             return Values(())
         return await attend(
@@ -103,6 +114,7 @@ class Catalog:
             InvalidCursor: not one of ours for this tenant.
             StoreUnavailable, WrongStore: from the store.
         """
+        await self._quotas.read(principal)
         tenant = principal.tenant
         after = await self._after(tenant, cursor) if cursor is not None else None
         every = await self._callbacks.templates(principal)
@@ -120,6 +132,7 @@ class Catalog:
             InvalidCursor: not one of ours for this tenant.
             StoreUnavailable, WrongStore: from the store.
         """
+        await self._quotas.read(principal)
         tenant = principal.tenant
         first = after = await self._after(tenant, cursor) if cursor is not None else None
         codec = await self._cursors()

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from broker.connection import CloseReason, Connection
-from broker.core.errors import BrokerError, SessionNotFound, StoreUnavailable, Unavailable
+from broker.core.errors import BrokerError, LimitReached, SessionNotFound, StoreUnavailable, Unavailable
 from broker.core.identity import LIST, Principal, SessionId, is_session_id, new_session_id
 from broker.core.revision import ABSENT
 from broker.http.catalog import Attend, Catalog
 from broker.http.exchange import Exchange
 from broker.http.renderers import GetRenderer
 from broker.http.streams import carry
+from broker.quotas import Quotas
 from broker.replica import Replica
 from broker.sessions import Sessions
 from broker.store.sessions import NO_PROOF, Proof, SessionStore
@@ -47,6 +48,7 @@ from broker.wire.server import Offers
 
 T = TypeVar("T")
 UNAVAILABLE = 503
+TOO_MANY = 429
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class HandshakeEra:
         sessions: Sessions[Cue],
         store: SessionStore,
         catalog: Catalog,
+        quotas: Quotas,
         *,
         offers: Offers,
         rules: SessionRules,
@@ -76,6 +79,7 @@ class HandshakeEra:
         self._sessions = sessions
         self._store = store
         self._catalog = catalog
+        self._quotas = quotas
         self._offers = offers
         self._rules = rules
 
@@ -108,7 +112,10 @@ class HandshakeEra:
         version = handshake.negotiate(operation.version)
         session = new_session_id()
         try:
+            await self._in_time(self._quotas.open_session(who, session, self._rules.idle_ms))
             await self._in_time(self._store.open(who, session, version, self._rules.idle_ms))
+        except LimitReached as error:
+            raise _status(TOO_MANY, handshake.refused(message.id, error)) from error
         except Unavailable as error:
             # Before there is a session a status loses nothing, and tells balancers and clients to retry.
             raise _status(503, handshake.refused(message.id, error)) from error
@@ -147,9 +154,7 @@ class HandshakeEra:
         except BrokerError as error:
             raise handshake.refused(None, error) from error
 
-    async def _answer(
-        self, who: Principal, session: SessionId, message: Request, attend: Attend
-    ) -> bytes:
+    async def _answer(self, who: Principal, session: SessionId, message: Request, attend: Attend) -> bytes:
         try:
             # The session before the method: what is gone is gone whatever is asked of it.
             version = await self._in_time(self._store.check(who, session))
@@ -170,7 +175,8 @@ class HandshakeEra:
             case Ping() | SetLevel():
                 return handshake.empty(request_id)
             case Subscribe(uri):
-                await self._store.subscribe(who, session, uri, self._rules.max_uris)
+                most = await self._quotas.session_uris(who, self._rules.max_uris)
+                await self._store.subscribe(who, session, uri, most)
                 return handshake.empty(request_id)
             case Unsubscribe(uri):
                 await self._store.unsubscribe(who, session, uri)
@@ -235,6 +241,7 @@ class HandshakeEra:
         handshake.check_version_header(exchange.headers.get(VERSION_HEADER))
         try:
             await self._store.end(who, session)
+            await self._quotas.close_session(who, session)
         except Unavailable as error:
             raise _status(503, handshake.refused(None, error)) from error
         except BrokerError as error:
@@ -254,6 +261,12 @@ class HandshakeEra:
         handshake.check_version_header(exchange.headers.get(VERSION_HEADER))
         proof = _proof(exchange, session)
         connection = self._replica.connection(who, GetRenderer(session))
+        try:
+            await self._quotas.open(connection, 0)
+        except BrokerError as error:
+            self._replica.leave(connection)
+            status = TOO_MANY if isinstance(error, LimitReached) else UNAVAILABLE
+            raise _status(status, handshake.refused(None, error)) from error
         opening = asyncio.ensure_future(self._open(connection, who, session, proof))
         try:
             await asyncio.wait({opening}, timeout=self._rules.wait)
@@ -325,6 +338,6 @@ def _end_if_unknown(opening: "asyncio.Future[str]", connection: Connection[Cue])
 def _status(status: int, refusal: Refusal) -> Refusal:
     """Return `refusal` with another status, for where no live session can be lost by it."""
     refusal.status = status
-    if status == UNAVAILABLE:
-        refusal.headers = (*refusal.headers, (b"retry-after", b"1"))
+    if status in (UNAVAILABLE, TOO_MANY) and not refusal.headers:
+        refusal.headers = ((b"retry-after", b"1"),)
     return refusal

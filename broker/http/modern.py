@@ -10,6 +10,7 @@ from broker.http.catalog import Attend, Catalog
 from broker.http.exchange import STREAM_HEADERS, Exchange
 from broker.http.renderers import ListenRenderer
 from broker.http.streams import carry
+from broker.quotas import Quotas
 from broker.replica import Replica
 from broker.wire import extension, headers, modern, sse
 from broker.wire.cue import Cue
@@ -33,9 +34,12 @@ from broker.wire.server import Offers
 class ModernEra:
     """The stateless side of the MCP endpoint."""
 
-    def __init__(self, replica: Replica[Cue], catalog: Catalog, offers: Offers, max_uris: int) -> None:
+    def __init__(
+        self, replica: Replica[Cue], catalog: Catalog, quotas: Quotas, offers: Offers, max_uris: int
+    ) -> None:
         self._replica = replica
         self._catalog = catalog
+        self._quotas = quotas
         self._offers = offers
         self._max_uris = max_uris
 
@@ -100,6 +104,7 @@ class ModernEra:
         connection = self._replica.connection(who, ListenRenderer(request_id))
         try:
             self._check_limits(listen)
+            await self._quotas.open(connection, len(listen.uris))
             stamps = await self._replica.watch(connection, keys, _known(listen))
             _catch_up(connection, listen, stamps)
             token = extension.token(who.tenant, stamps)

@@ -13,7 +13,7 @@ tenant comes from the credential alone (auth/gate.py). Rules:
 
 import base64
 import binascii
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
@@ -31,7 +31,7 @@ from broker.core.errors import (
     TooLarge,
     Unavailable,
 )
-from broker.core.identity import ResourceKey, TenantId, check_uri
+from broker.core.identity import Principal, ResourceKey, TenantId, check_uri
 from broker.core.publication import MAX_CONTENT_BYTES, describe, encode_json
 from broker.http import answers, intake, openapi
 from broker.http.auth.gate import Gate
@@ -55,6 +55,10 @@ class Limits:
     """In one POST /v1/publish."""
     page: int = 1000
     """Resources in one answer of GET /v1/resources."""
+    quota: str = publishing.TRUSTED
+    """The installation's limits, as the scripts take them."""
+    read: Callable[[Principal], Awaitable[None]] | None = None
+    """Spends one read of the caller's quota, or refuses it."""
 
 
 class _Route(APIRoute):
@@ -88,10 +92,13 @@ def router(  # noqa: C901 # routes are closures; each is short
     async def publisher(request: Request) -> TenantId:
         _check_perimeter(request.headers, perimeter)
         try:
-            return (await gate.admit(request.headers, PUBLISH)).tenant
+            who = await gate.admit(request.headers, PUBLISH)
+            if request.method == "GET" and limits.read is not None:
+                await limits.read(who)
         except BrokerError as error:
             request.state.challenge = gate.challenge(error)
             raise
+        return who.tenant
 
     def decide(tenant: TenantId, order: intake.Order) -> Call[Outcome]:
         key = ResourceKey(tenant, check_uri(order.uri))
@@ -103,6 +110,7 @@ def router(  # noqa: C901 # routes are closures; each is short
             expect=order.expect,
             idempotency_key=order.idempotency_key,
             expires_in_ms=order.expires_in_ms,
+            limits=limits.quota,
         )
 
     @routes.put("/resources", summary="Publish one resource", **openapi.PUT)
@@ -134,7 +142,9 @@ def router(  # noqa: C901 # routes are closures; each is short
         if not isinstance(uri, str):
             raise BadRequest('The body is {"uri": "…"}: the resource that changed.')
         key = request.headers.get("idempotency-key")
-        outcome = await run(redis, publishing.touch(keys, ResourceKey(tenant, uri), idempotency_key=key))
+        outcome = await run(
+            redis, publishing.touch(keys, ResourceKey(tenant, uri), idempotency_key=key, limits=limits.quota)
+        )
         return answers.answer(answers.done(uri, outcome), headers=answers.etag(outcome.stamp))
 
     @routes.delete("/resources", summary="Remove one resource", **openapi.DELETE)

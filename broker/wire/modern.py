@@ -6,6 +6,7 @@ params (-32602). Notifications are accepted and ignored; posted responses and ba
 Results and acknowledgements carry the revisions of extension.py.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
@@ -355,7 +356,8 @@ def refused(request_id: RequestId | None, error: BrokerError, *, is_listen: bool
 
 
 def _try_later(status: int, code: int, error: BrokerError, request_id: RequestId | None) -> Refusal:
-    wait = b"%d" % RETRY_AFTER_SECONDS
+    seconds = error.retry_after if isinstance(error, LimitReached) else None
+    wait = b"%d" % (RETRY_AFTER_SECONDS if seconds is None else math.ceil(seconds))
     return Refusal(
         status,
         code,

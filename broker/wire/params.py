@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
-from broker.core.errors import SHOWN, BrokerError, InvalidUri
+from broker.core.errors import SHOWN, BrokerError, InvalidUri, LimitReached
 from broker.core.identity import check_uri
 from broker.wire.operations import Complete
 
@@ -129,7 +129,10 @@ def shown(text: str) -> str:
 
 def kind(error: BrokerError) -> dict[str, object]:
     """The `data` of an error that is not the request's fault: a machine's word, and whether to try again."""
-    return {"reason": error.reason, "retryable": error.retryable}
+    said: dict[str, object] = {"reason": error.reason, "retryable": error.retryable}
+    if isinstance(error, LimitReached) and error.retry_after is not None:
+        said["retryAfterMs"] = int(error.retry_after * 1000)
+    return said
 
 
 def completion(values: Sequence[str], total: int | None, has_more: bool | None) -> dict[str, object]:  # noqa: FBT001 - a member of the result
