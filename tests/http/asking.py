@@ -148,6 +148,10 @@ class Line:
         self._writer.write(data)
         await self._writer.drain()
 
+    def next(self) -> None:
+        """Be ready for another request on the same connection."""
+        self._http.start_next_cycle()
+
     def finish(self) -> None:
         """Say that nothing more will be written."""
         self._writer.write_eof()

@@ -10,6 +10,7 @@ from broker.app import Broker, build
 from broker.http.lifespan import Lifespan
 from broker.settings import Settings
 from tests.support.loop_thread import LoopThread
+from tests.support.wait import until_sync
 
 HANG_SECONDS = 5.0
 
@@ -82,6 +83,7 @@ def running(redis_url: str, prefix: str) -> Generator[InProcess]:
         broker = build(Settings(redis_url=redis_url, prefix=prefix))
         lifespan = Lifespan(broker.public)
         thread.run(lifespan.start())
+        until_sync(lambda: thread.call(broker.replica.readiness) is None, "the broker is ready")
         try:
             yield InProcess(thread, broker)
         finally:
