@@ -7,6 +7,7 @@ import sys
 PROGRAMS = {
     "redis-server": "redis-server",
     "curl": "curl",
+    "haproxy": "haproxy",
     "nginx": "nginx-light",
 }
 """Program → the Debian package that brings it."""

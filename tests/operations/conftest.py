@@ -1,0 +1,3 @@
+from tests.charts.conftest import helm_binary
+
+__all__ = ["helm_binary"]
