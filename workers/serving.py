@@ -67,6 +67,11 @@ class Server:
     def __repr__(self) -> str:
         return f"<Server {self._group!a} {self.id} {self._calling!r}>"
 
+    @property
+    def others(self) -> int:
+        """How many other processes of the group live, as of the last heartbeat."""
+        return self._calling.others
+
     async def start(self) -> None:
         """Register and begin to take calls.
 
