@@ -23,7 +23,7 @@ def body(tenant: str, uri: str, number: int) -> str:
     return f"{tenant}|{uri}|{number}"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 async def test_every_cue_and_every_body_belongs_to_its_tenant(
     redis_server: RedisServer, prefix: str, new_fleet: Callable[..., Fleet], http: httpx.AsyncClient
 ) -> None:
