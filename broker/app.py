@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+import socket
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,9 @@ from fastapi import FastAPI
 from broker.calls import CallRules
 from broker.core import tenancy
 from broker.core.errors import Misconfigured
+from broker.core.revision import Stamp
 from broker.directory import Directory
+from broker.gauges import release
 from broker.guard import Guard
 from broker.http.address import endpoint
 from broker.http.admin import Admin, eraser
@@ -35,30 +38,66 @@ from broker.store.control import Control
 from broker.store.keys import Keys
 from broker.store.quotas import QuotaStore, in_scripts
 from broker.store.sessions import SessionStore
+from broker.telemetry import request, tracing
 from broker.telemetry.exposition import Exposition
 from broker.telemetry.metrics import Metrics
+from broker.telemetry.tracing import Tracing
 from broker.wire import cue
 from broker.wire.cue import Cue
 from broker.wire.headers import Perimeter
 from broker.wire.server import Offers
 
+PUBLISHING_PATHS = frozenset({"/v1/resources", "/v1/publish", "/v1/touch"})
+
 
 class PublicApp:
     """Sends the MCP addresses to their endpoint, the rest to FastAPI, whose wrappers no stream can afford."""
 
-    def __init__(self, mcp: McpEndpoint, metadata: Metadata, rest: FastAPI) -> None:
+    def __init__(self, mcp: McpEndpoint, metadata: Metadata, rest: FastAPI, traces: Tracing) -> None:
+        self._traces = traces
         self._mcp = mcp
         self._metadata = metadata
         self._rest = rest
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one ASGI scope."""
-        if scope["type"] == "http" and endpoint(scope) is not None:
+        if scope["type"] != "http":
+            await self._rest(scope, receive, send)
+            return
+        request.begin(_header(scope, request.HEADER))
+        if endpoint(scope) is not None:
             await self._mcp(scope, receive, send)
-        elif scope["type"] == "http" and self._metadata.is_at(scope):
+        elif self._metadata.is_at(scope):
             await self._metadata(scope, receive, send)
+        elif self._traces.is_on:
+            context = {name: _header(scope, name) for name in tracing.CARRIED}
+            with self._traces.span(f"{scope['method']} {_route(scope)}", context):
+                await self._rest(scope, receive, self._noting(send))
         else:
             await self._rest(scope, receive, send)
+
+    def _noting(self, send: Any) -> Any:
+        """Return `send`, and let the request's span say which revision its answer names (an ETag of ours)."""
+
+        async def noting(message: Any) -> None:
+            for name, value in message.get("headers", ()):
+                if name == b"etag":
+                    revision = Stamp.parse(value.decode().strip('"')).revision
+                    self._traces.note(broker_revision=str(revision))
+            await send(message)
+
+        return noting
+
+
+def _header(scope: Mapping[str, Any], name: str) -> str:
+    """Return a request's header, "" without it."""
+    wanted = name.encode()
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == wanted), "")
+
+
+def _route(scope: Mapping[str, Any]) -> str:
+    """Return what a span is called by: a path of the publishing API, and nothing that a stranger made up."""
+    return scope["path"] if scope["path"] in PUBLISHING_PATHS else "/"
 
 
 class InternalApp:
@@ -99,7 +138,12 @@ def build(settings: Settings) -> Broker:
         raise Misconfigured("No Redis was given to the broker; set BROKER_REDIS_URL.")
     metrics = Metrics(tenants=settings.metrics.tenants)
     replica: Replica[Cue] = Replica(
-        _connect(settings, settings.redis_url), cue.encode, _pace(settings), metrics, _calls(settings)
+        _connect(settings, settings.redis_url),
+        cue.encode,
+        _pace(settings),
+        metrics,
+        _calls(settings),
+        traces=_traces(settings),
     )
     control = Control(replica.redis, replica.keys)
     directory = Directory(control)
@@ -112,6 +156,7 @@ def build(settings: Settings) -> Broker:
         replica.callbacks,
         metrics=replica.metrics,
         quotas=quotas,
+        traces=replica.traces,
     )
     auth = build_auth(settings, directory)
     replica.ask(
@@ -144,6 +189,7 @@ def build(settings: Settings) -> Broker:
         max_body_bytes=settings.http.max_body_bytes,
         body_seconds=settings.http.body_seconds,
         metrics=replica.metrics,
+        traces=replica.traces,
     )
     rest = FastAPI(
         title="MCP resource broker",
@@ -164,7 +210,9 @@ def build(settings: Settings) -> Broker:
         erased=eraser(replica.redis, replica.keys),
         spawn=replica.spawn,
     )
-    return Broker(PublicApp(mcp, Metadata(auth.challenge), rest), InternalApp(admin, health), replica)
+    return Broker(
+        PublicApp(mcp, Metadata(auth.challenge), rest, replica.traces), InternalApp(admin, health), replica
+    )
 
 
 def _lifespan(replica: Replica[Cue], quotas: Quotas) -> Any:
@@ -177,6 +225,9 @@ def _lifespan(replica: Replica[Cue], quotas: Quotas) -> Any:
             yield
             counting.cancel()
             running.cancel()
+        if replica.traces.is_on:
+            # It sends what is left, and blocks meanwhile.
+            await asyncio.to_thread(replica.traces.close)
 
     return lifespan
 
@@ -199,6 +250,12 @@ def _pace(settings: Settings) -> Pace:
         drain=settings.drain_seconds,
         retry_ms=settings.http.retry_ms,
     )
+
+
+def _traces(settings: Settings) -> Tracing:
+    if settings.traces.endpoint is None:
+        return tracing.OFF
+    return tracing.start(settings.traces.endpoint, socket.gethostname(), release())
 
 
 def _calls(settings: Settings) -> CallRules:

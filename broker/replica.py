@@ -16,7 +16,7 @@ from broker.callbacks import Callbacks
 from broker.calls import CallRules, Calls
 from broker.connection import CloseReason, Connection, Renderer
 from broker.core.hub import Hub
-from broker.core.identity import LIST, Principal, ReplicaId, ResourceKey, TenantId, new_replica_id
+from broker.core.identity import LIST, Principal, ResourceKey, TenantId, new_replica_id
 from broker.core.log import ACCESS, Discontinuity, Entry
 from broker.core.revision import Revision, Stamp
 from broker.demand import Demand
@@ -31,6 +31,7 @@ from broker.sweeper import Sweeper
 from broker.tail import Tail
 from broker.telemetry import loop_lag
 from broker.telemetry.metrics import Metrics
+from broker.telemetry.tracing import OFF, Tracing
 from broker.templates import Templates
 from broker.wheel import Wheel
 from broker.withdrawal import Withdrawal
@@ -60,8 +61,8 @@ class SessionSide(Protocol):
         """Take in a session entry, in order with the changes."""
         ...
 
-    def owners_lapsed(self, live: frozenset[ReplicaId]) -> None:
-        """Take over what belongs to replicas that are not among `live`."""
+    def on_beat(self, beat: Beat) -> None:
+        """Learn Redis' clock, and take over what belongs to replicas that have lapsed."""
         ...
 
     async def reload(self, tail: Tail, *, may_have_lost: bool) -> None:
@@ -103,10 +104,13 @@ class Replica(Generic[W]):
         pace: Pace,
         metrics: Metrics | None = None,
         call_rules: CallRules | None = None,
+        *,
+        traces: Tracing = OFF,
     ) -> None:
         self.id = new_replica_id()
         self.keys = how.keys
         self.metrics = metrics or Metrics()
+        self.traces = traces
         self.redis = commands(how, self._script_ran)
         self.hub: Hub[W] = Hub(encode)
         self._reader = reader(how)
@@ -348,6 +352,11 @@ class Replica(Generic[W]):
             told = self.hub.dispatch(entry, tick)
             if told:
                 self._dispatcher.published(entry.at_ms)
+                if self.traces.is_on:
+                    revision = str(entry.revision)
+                    self.traces.happened(
+                        "dispatch", 0.0, broker_revision=revision, broker_tenant=entry.tenant
+                    )
             if self.metrics.tenants:
                 self.metrics.tenant_changed(entry.tenant, told)
         elif self._sessions is not None:
@@ -359,9 +368,10 @@ class Replica(Generic[W]):
     def _on_beat(self, beat: Beat) -> None:
         self._dispatcher.clock_read(beat.server_ms)
         if self._sessions is not None:
-            self._sessions.owners_lapsed(beat.replicas)
+            self._sessions.on_beat(beat)
 
     def _script_ran(self, name: str, seconds: float, error: Exception | None) -> None:
+        self.traces.happened(f"script {name}", seconds, error)
         if error is None:
             self.metrics.script_ran(name, seconds)
         else:

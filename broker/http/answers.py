@@ -27,6 +27,7 @@ from broker.core.errors import (
 from broker.core.publication import encode_json
 from broker.core.revision import Stamp
 from broker.store.publishing import Outcome
+from broker.telemetry import request
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,8 @@ def refused(error: BrokerError, challenge: bytes | None = None) -> Response:
     if isinstance(error, TooLarge):
         # The rest of the body is still on its way and nobody will read it.
         headers["connection"] = "close"
+    if request.current():
+        headers[request.HEADER] = request.current()
     return answer({"error": problem(error)}, status, headers)
 
 

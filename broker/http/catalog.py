@@ -22,6 +22,7 @@ from broker.store.client import Client
 from broker.store.errors import translated
 from broker.store.keys import Keys
 from broker.telemetry.metrics import Metrics
+from broker.telemetry.tracing import Tracing
 from broker.wire.cursor import CursorCodec
 from broker.wire.operations import Complete
 
@@ -58,6 +59,7 @@ class Catalog:
         *,
         metrics: Metrics,
         quotas: Quotas,
+        traces: Tracing,
     ) -> None:
         self._redis = redis
         self._keys = keys
@@ -66,6 +68,7 @@ class Catalog:
         self._looks: Gathering[ResourceKey, resources.Found] = Gathering(self._look)
         self._metrics = metrics
         self._quotas = quotas
+        self._traces = traces
         self._codec: CursorCodec | None = None
 
     async def read(self, principal: Principal, uri: str, attend: Attend) -> Reading:
@@ -81,6 +84,7 @@ class Catalog:
         stored = found.stored
         if stored is not None and may_read(principal, stored.scopes):
             self._metrics.resource_read("stored")
+            self._traces.note(broker_revision=str(stored.stamp.revision))
             scope = "public" if stored.cache_scope == "public" else "private"
             return Reading(stored.contents, stored.stamp, stored.ttl_ms or 0, scope)
         callback = await self._callbacks.find(principal, uri, found)

@@ -17,9 +17,13 @@ from broker.http.auth.gate import Gate
 from broker.http.exchange import ClientGoneError, Exchange
 from broker.http.handshake import HandshakeEra
 from broker.http.modern import ModernEra
+from broker.telemetry import logging as events
+from broker.telemetry import request, tracing
+from broker.telemetry.catalogue import METHODS
 from broker.telemetry.metrics import Metrics
+from broker.telemetry.tracing import Tracing
 from broker.wire import headers, jsonrpc
-from broker.wire.era import Era, choose
+from broker.wire.era import SESSION_HEADER, Era, choose
 from broker.wire.headers import Perimeter
 from broker.wire.refusal import (
     INTERNAL_ERROR,
@@ -31,6 +35,9 @@ from broker.wire.refusal import (
 )
 
 _log = logging.getLogger(__name__)
+
+SHOWN_OF_SESSION = 6
+"""Characters of a session's id that events show: enough to follow one, too few to use it."""
 
 LISTEN = "subscriptions/listen"
 """A stream, not a request that is answered."""
@@ -67,6 +74,7 @@ class McpEndpoint:
         max_body_bytes: int,
         body_seconds: float,
         metrics: Metrics,
+        traces: Tracing,
     ) -> None:
         self._modern = modern
         self._handshake = handshake
@@ -75,6 +83,7 @@ class McpEndpoint:
         self._max_body_bytes = max_body_bytes
         self._body_seconds = body_seconds
         self._metrics = metrics
+        self._traces = traces
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
@@ -84,6 +93,7 @@ class McpEndpoint:
             await self._serve(exchange)
         except Refusal as refusal:
             self._metrics.request_refused(_reason(refusal))
+            _name_request(exchange)
             await exchange.refuse(refusal)
         except ClientGoneError:
             return
@@ -92,7 +102,9 @@ class McpEndpoint:
             if exchange.is_started:
                 raise
             _log.exception("request_failed", extra={"method": exchange.method})
-            await exchange.refuse(Refusal(500, INTERNAL_ERROR, "The broker failed; its log says why."))
+            _name_request(exchange)
+            why = f"The broker failed; its log says why, under the request's id {request.current()}."
+            await exchange.refuse(Refusal(500, INTERNAL_ERROR, why))
 
     async def _serve(self, exchange: Exchange) -> None:
         headers.check_host(exchange.headers, self._perimeter)
@@ -102,6 +114,8 @@ class McpEndpoint:
             await exchange.nothing(204, headers.preflight(exchange.headers, self._perimeter))
             return
         who = await self._principal(exchange)
+        session = exchange.headers.get(SESSION_HEADER, "")[:SHOWN_OF_SESSION]
+        events.bind(tenant=who.tenant, **({"session": session} if session else {}))
         if exchange.method == "POST":
             await self._post(exchange, who)
             return
@@ -131,13 +145,25 @@ class McpEndpoint:
         headers.check_content_type(exchange.headers)
         message = jsonrpc.parse(await exchange.body(self._max_body_bytes, self._body_seconds))
         era = choose("POST", exchange.headers, message)
+        method = message.method if isinstance(message, jsonrpc.Request) else ""
+        serve = self._modern.post if era is Era.MODERN else self._handshake.post
+        if method == LISTEN:
+            # It lives for hours: no span, and no time to be compared with others'.
+            await serve(exchange, who, message)
+            return
         started = time.perf_counter()
-        if era is Era.MODERN:
-            await self._modern.post(exchange, who, message)
-        else:
-            await self._handshake.post(exchange, who, message)
-        if isinstance(message, jsonrpc.Request) and message.method != LISTEN:
-            self._metrics.request_answered(era.value, message.method, time.perf_counter() - started)
+        meta = message.params.get("_meta") if isinstance(message, jsonrpc.Request) else None
+        context = tracing.carried(exchange.headers, meta) if self._traces.is_on else {}
+        name = method if method in METHODS else era.value
+        with self._traces.span(name, context, mcp_era=era.value, broker_tenant=who.tenant):
+            await serve(exchange, who, message)
+        if method:
+            self._metrics.request_answered(era.value, method, time.perf_counter() - started)
+
+
+def _name_request(exchange: Exchange) -> None:
+    """Give the request's id to whoever is refused, so that they can tell us which it was."""
+    exchange.extra.append((request.HEADER.encode(), request.current().encode()))
 
 
 def _reason(refusal: Refusal) -> str:

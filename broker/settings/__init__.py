@@ -29,6 +29,7 @@ from broker.settings.group import (
     RedisSettings,
     SessionSettings,
     StreamSettings,
+    TraceSettings,
     WorkerSettings,
     setting,
 )
@@ -137,6 +138,7 @@ class Settings(BaseSettings):
     quota: QuotaSettings = QuotaSettings()
     admin: AdminSettings = AdminSettings()
     metrics: MetricsSettings = MetricsSettings()
+    traces: TraceSettings = TraceSettings()
     worker: WorkerSettings = WorkerSettings()
 
     @field_validator("redis_url")

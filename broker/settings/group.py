@@ -214,6 +214,16 @@ class MetricsSettings(Group):
     )
 
 
+class TraceSettings(Group):
+    """Where traces go; the rest of OpenTelemetry's own settings are its own OTEL_ variables."""
+
+    endpoint: str | None = setting(
+        None,
+        "",
+        "The OTLP collector that gets traces over HTTP, as http://collector:4318; unset traces nothing.",
+    )
+
+
 class WorkerSettings(Group):
     """Calls to workers, and their registrations."""
 

@@ -38,6 +38,16 @@ def bound(**fields: Any) -> Generator[None]:
         _BOUND.reset(token)
 
 
+def bind(**fields: Any) -> None:
+    """Add `fields` to every event logged in the rest of this task: a request's, which ends with it."""
+    _BOUND.set(MappingProxyType({**_BOUND.get(), **fields}))
+
+
+def bound_fields() -> MappingProxyType[str, Any]:
+    """Return the fields that every event of this task gets."""
+    return _BOUND.get()
+
+
 def configure(
     level: Literal["debug", "info", "warning", "error"] = "info",
     form: Literal["text", "json"] = "text",
