@@ -1,6 +1,7 @@
-"""Two tenants on one fleet, one of them hostile with a credential that holds, and everything it got to see."""
+"""Two tenants on one fleet, one of them hostile with a valid credential, and everything it got to see."""
 
 import asyncio
+import base64
 import json
 from typing import Any, Self, cast
 
@@ -87,7 +88,8 @@ class Siege:
         finally:
             await self.victim.http.delete(self.session.url, headers=self.session.headers())
             for each in (self._stream, self._listening):
-                await each.close()
+                if each is not None:
+                    await each.close()
 
     async def _check(self) -> None:
         """Fail if the attacker saw or changed anything."""
@@ -125,13 +127,19 @@ class Siege:
             self.attacker.url, json=message, headers={**sent, **(headers or {})}
         )
 
+    def request(self, method: str, **params: Any) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return a request of the modern era and its headers."""
+        return self.attacker.modern()._request(method, params, 1)  # pyright: ignore[reportPrivateUsage] # to bend it
+
     async def modern(
         self, method: str, headers: dict[str, str] | None = None, meta: Any = None, **params: Any
     ) -> httpx.Response:
         """Send a request of the modern era."""
-        client = self.attacker.modern()
-        message, sent = client._request(method, params, 1)
+        message, sent = self.request(method, **params)
         message["params"]["_meta"] |= meta or {}
+        if "mcp-name" in {name.lower() for name in sent} and not str(params.get("uri", "")).isprintable():
+            encoded = base64.b64encode(params["uri"].encode()).decode()
+            sent = {**sent, "mcp-name": f"=?base64?{encoded}?="}
         assert sent["mcp-protocol-version"] == MODERN
         return await self.attacker.http.post(
             self.attacker.url, json=message, headers={**sent, **(headers or {})}
@@ -163,14 +171,18 @@ class Siege:
         self.loot += bytes(stream.stream.raw)
         assert set(stream.cues) == {LAST}
         await stream.close()
-        await self._settle()
+        await self.settle()
 
-    async def _settle(self) -> None:
+    async def remember(self) -> None:
+        """Take how the victim stands now for what must stay."""
+        self._before = await self._state()
+
+    async def settle(self) -> None:
         """Take what the victim was told of its own publish for granted."""
         assert self._listening is not None
         await self._listening.cue(SHARED, len(self._before[3:4]) and self._before[3][0] + 1)
         await self._stream.cue(SHARED, self._before[3][2] + 1)
-        self._before = await self._state()
+        await self.remember()
 
 
 async def commands_of(yard: Yard, work: Any) -> int:
