@@ -32,6 +32,8 @@ class LocalSession(Generic[W]):
         """The replica that delivers, as far as the log told; None if it did not."""
         self.waiting: list[SessionEvent] | None = None
         """Events that came while a take is under way (rule 2)."""
+        self.is_unsure = False
+        """A take was sent and its outcome is not known: Redis may take us for the deliverer, or soon."""
         self.renew_at = 0.0
         self.turn = asyncio.Lock()
         """One take at a time."""

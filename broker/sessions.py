@@ -25,11 +25,13 @@ from typing import Generic, TypeVar
 from broker.connection import CloseReason, Connection
 from broker.core.access import may_read
 from broker.core.errors import BrokerError, SessionNotFound, Unavailable
-from broker.core.identity import Principal, ReplicaId, ResourceKey, SessionId, TenantId
+from broker.core.identity import Principal, ResourceKey, SessionId, TenantId
 from broker.core.log import Entry, SessionEvent, SessionOp
 from broker.core.revision import Revision
 from broker.local_session import LocalSession
+from broker.releases import TAKE_SECONDS, Releases
 from broker.replica import Replica
+from broker.store.log import Beat
 from broker.store.sessions import ANY_OWNER, NO_PROOF, Kept, Proof, SessionStore, Taken
 from broker.tail import Tail
 
@@ -53,6 +55,9 @@ class Sessions(Generic[W]):
         self._tail_of = replica.tail
         self._spawn = replica.spawn
         self._idle_ms = idle_ms
+        self._releases = Releases(replica.id, store, self._is_open)
+        self._clock_offset: float | None = None
+        """Redis' clock less our loop's, in seconds, from the last heartbeat."""
         self._local: dict[tuple[TenantId, SessionId], LocalSession[W]] = {}
 
     def __len__(self) -> int:
@@ -106,8 +111,8 @@ class Sessions(Generic[W]):
         elif not local.turn.locked():
             # Else a take is under way: it finds no stream and lets go itself.
             self._forget(local)
-            if was_delivering:
-                self._spawn(self._release(local))
+            if was_delivering or local.is_unsure:
+                self._release(local)
 
     async def end(self, who: Principal, session: SessionId) -> None:
         """End a session (DELETE). Its streams end when the entry comes, here as everywhere.
@@ -126,6 +131,9 @@ class Sessions(Generic[W]):
             return
         local = self._local.get((entry.tenant, event.id))
         if local is None:
+            if event.op is SessionOp.TAKEN and event.owner == self._replica:
+                # A take of ours whose stream had ended before it was executed.
+                self._spawn(self._releases.release(entry.tenant, event.id))
             return
         if event.op is SessionOp.ENDED:
             self._end(local)
@@ -148,10 +156,15 @@ class Sessions(Generic[W]):
                 local.owner = event.owner
                 if event.owner != self._replica:
                     self._demote(local)
+                elif local.delivering is None:
+                    # A take of ours that we had given up was executed after all: let it be true.
+                    self._spawn(self._retake(local, expected_owner=self._replica))
+                else:
+                    local.fence = max(local.fence, event.fence)
             case SessionOp.RELEASED:
+                # Even if we deliver: then a late release of ours has just given that away.
                 local.owner = ""
-                if local.streams and local.delivering is None:
-                    self._spawn(self._retake(local, expected_owner=""))
+                self._spawn(self._retake(local, expected_owner=""))
             case SessionOp.ENDED:
                 self._end(local)
         if not is_next and local.delivering is not None:
@@ -198,6 +211,7 @@ class Sessions(Generic[W]):
             if not local.streams:
                 return
             local.waiting = []
+            local.is_unsure = True
             taken: Taken | Kept | None = None
             try:
                 taken = await self._store.take(
@@ -207,8 +221,10 @@ class Sessions(Generic[W]):
                     expected_owner=expected_owner,
                     above_fence=local.fence,
                     proof=proof,
+                    valid_until_ms=self._valid_until(),
                     restore=restore,
                 )
+                local.is_unsure = False
             finally:
                 waiting, local.waiting = local.waiting, None
                 if not local.streams:
@@ -228,10 +244,8 @@ class Sessions(Generic[W]):
     def _let_go(self, local: LocalSession[W], taken: Taken | Kept | None) -> None:
         """Undo a take whose streams have all ended meanwhile."""
         self._forget(local)
-        if isinstance(taken, Taken):
-            local.fence = taken.fence
         if not isinstance(taken, Kept):
-            self._spawn(self._release(local))
+            self._release(local)
 
     def _deliver(self, local: LocalSession[W], taken: Taken) -> None:
         """Let the newest stream watch what the snapshot says."""
@@ -286,17 +300,19 @@ class Sessions(Generic[W]):
             else:
                 return
 
-    async def _release(self, local: LocalSession[W]) -> None:
-        """Stop being the deliverer, however long Redis is away: we live, so nobody would take it from us."""
-        pause = 0.05
-        while (local.principal.tenant, local.id) not in self._local:
-            try:
-                await self._store.release(local.principal, local.id, self._replica, local.fence)
-            except Unavailable:
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                pause = min(5.0, pause * 2)
-            else:
-                return
+    def _release(self, local: LocalSession[W]) -> None:
+        """Give the session back, in the background."""
+        work = self._releases.release(local.principal.tenant, local.id, is_unsure=local.is_unsure)
+        self._spawn(work)
+
+    def _is_open(self, tenant: TenantId, session: SessionId) -> bool:
+        return (tenant, session) in self._local
+
+    def _valid_until(self) -> int | None:
+        """Return until when a take that is sent now may be executed, by Redis' clock in ms, if we know it."""
+        if self._clock_offset is None:
+            return None
+        return int((asyncio.get_running_loop().time() + self._clock_offset + TAKE_SECONDS) * 1000)
 
     # -- repair and upkeep ---------------------------------------------------------------------------------
 
@@ -336,8 +352,10 @@ class Sessions(Generic[W]):
         except SessionNotFound:
             self._end(local)
 
-    def owners_lapsed(self, live: frozenset[ReplicaId]) -> None:
+    def on_beat(self, beat: Beat) -> None:
         """Take over the sessions whose older streams are here and whose owner is not alive any more."""
+        self._clock_offset = beat.server_ms / 1000 - asyncio.get_running_loop().time()
+        live = beat.replicas
         for local in self._local.values():
             owner = local.owner
             if local.delivering is None and owner and owner != self._replica and owner not in live:

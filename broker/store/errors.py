@@ -55,24 +55,6 @@ def _reply_meaning(error: rx.ResponseError) -> Exception:
     word, _, rest = text.partition(" ")
     if isinstance(error, rx.ReadOnlyError | rx.BusyLoadingError) or word in _RETRYABLE_REPLIES:
         return StoreUnavailable(f"Redis cannot write now; retry shortly ({_short(error)}).")
-    if word == "NOSESSION":
-        return SessionNotFound()
-    if word == "LIMIT":
-        return LimitReached(f"The limit of {rest} is reached; remove something, or ask for a higher limit.")
-    if word == "QUOTA":
-        return _quota_meaning(*rest.split(" "))
-    if word == "RATE":
-        name, milliseconds = rest.split(" ")
-        return rate_reached(name, int(milliseconds) / 1000)
-    if word == "SCHEMA":
-        return WrongStore(
-            f"This Redis holds schema {rest} and this program speaks another; run brokers and workers of "
-            "neighbouring releases, or choose another BROKER_PREFIX."
-        )
-    if word == "SHARDS":
-        return WrongStore(
-            f"This Redis holds an installation with {rest} shards; this program has another number."
-        )
     if word == "WRONGTYPE" or "WRONGTYPE" in text:
         return WrongStore(
             f"A key of ours has another type ({_short(error)}); something else writes to this Redis under "
@@ -81,7 +63,37 @@ def _reply_meaning(error: rx.ResponseError) -> Exception:
     # Redis 7.0 says it in its own words when a command inside a script is refused.
     if word == "NOPERM" or "user executing the script can't" in text:
         return WrongStore(f"The Redis user lacks a permission that we need ({_short(error)}).")
+    ours = _script_meaning(word, rest)
+    if ours is not None:
+        return ours
     return WrongStore(f"Redis answered with an error that we do not know ({_short(error)}).")
+
+
+def _script_meaning(word: str, rest: str) -> Exception | None:
+    """What one of our scripts refused, by its first word; None for what is not theirs."""
+    match word:
+        case "NOSESSION":
+            return SessionNotFound()
+        case "LATE":
+            return StoreUnavailable("Redis got this too late to be done; retry.")
+        case "LIMIT":
+            return LimitReached(f"The limit of {rest} is reached; remove something, or ask for more.")
+        case "QUOTA":
+            return _quota_meaning(*rest.split(" "))
+        case "RATE":
+            name, milliseconds = rest.split(" ")
+            return rate_reached(name, int(milliseconds) / 1000)
+        case "SCHEMA":
+            return WrongStore(
+                f"This Redis holds schema {rest} and this program speaks another; run brokers and workers of "
+                "neighbouring releases, or choose another BROKER_PREFIX."
+            )
+        case "SHARDS":
+            return WrongStore(
+                f"This Redis holds an installation with {rest} shards; this program has another number."
+            )
+        case _:
+            return None
 
 
 _QUOTAS = {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from broker.core.identity import LIST, Principal, ReplicaId, ResourceKey, SessionId
+from broker.core.identity import LIST, Principal, ReplicaId, ResourceKey, SessionId, TenantId
 from broker.core.revision import Revision
 from broker.store.keys import Keys
 from broker.store.scripts import Call, Value, fresh, run, script
@@ -85,13 +85,17 @@ class SessionStore:
 
     async def subscribe(self, who: Principal, session: SessionId, uri: str, most: int) -> Revision:
         """Subscribe and return the baseline. At most `most` URIs, else LimitReached."""
-        keys = (*self._log(who), *self._both(who, session), self._keys.resource(ResourceKey(who.tenant, uri)))
+        keys = (
+            *self._log(who.tenant),
+            *self._both(who, session),
+            self._keys.resource(ResourceKey(who.tenant, uri)),
+        )
         args = (*fresh(), who.tenant, session, who.subject, uri, most)
         return await self._run("session_subscribe", keys, args, _revision)
 
     async def unsubscribe(self, who: Principal, session: SessionId, uri: str) -> bool:
         """Unsubscribe; False if it was not subscribed."""
-        keys = (*self._log(who), *self._both(who, session))
+        keys = (*self._log(who.tenant), *self._both(who, session))
         args = (*fresh(), who.tenant, session, who.subject, uri)
         return await self._run("session_unsubscribe", keys, args, bool)
 
@@ -104,30 +108,33 @@ class SessionStore:
         expected_owner: str = ANY_OWNER,
         above_fence: int = 0,
         proof: Proof = NO_PROOF,
+        valid_until_ms: int | None = None,
         restore: Mapping[str, Revision] | None = None,
     ) -> Taken | Kept:
         """Make `replica` the one that delivers for the session.
 
-        `expected_owner`: do it only if that one (or "" for nobody) still does. `restore`: subscriptions that
+        `expected_owner`: do it only if that one (or "" for nobody) still does. `valid_until_ms`: by Redis'
+        clock; executed later it does nothing and raises StoreUnavailable. `restore`: subscriptions that
         a rollback of Redis may have lost, written back where they are missing.
         """
-        keys = (*self._log(who), *self._both(who, session))
+        keys = (*self._log(who.tenant), *self._both(who, session))
         args: list[Value] = [
             *fresh(), who.tenant, session, who.subject, replica,
             expected_owner, above_fence, proof.epoch, proof.n,
+            valid_until_ms if valid_until_ms is not None else "",
         ]  # fmt: skip
         for uri, baseline in (restore or {}).items():
             args += [uri, str(baseline)]
         return await self._run("session_take", keys, args, _taken)
 
-    async def release(self, who: Principal, session: SessionId, replica: ReplicaId, fence: int) -> bool:
-        """Stop being the deliverer, if `replica` still is with that fence."""
-        keys = (*self._log(who), self._keys.session(who.tenant, session))
-        return await self._run("session_release", keys, (*fresh(), who.tenant, session, replica, fence), bool)
+    async def release(self, tenant: TenantId, session: SessionId, replica: ReplicaId) -> bool:
+        """Stop being the deliverer, if `replica` still is, with whatever fence."""
+        keys = (*self._log(tenant), self._keys.session(tenant, session))
+        return await self._run("session_release", keys, (*fresh(), tenant, session, replica), bool)
 
     async def end(self, who: Principal, session: SessionId) -> None:
         """End the session: its streams end on every replica, its keys are gone."""
-        keys = (*self._log(who), *self._both(who, session))
+        keys = (*self._log(who.tenant), *self._both(who, session))
         return await self._run("session_end", keys, (*fresh(), who.tenant, session, who.subject), _nothing)
 
     async def _run(
@@ -135,8 +142,8 @@ class SessionStore:
     ) -> T:
         return await run(self._redis, Call(script(name), keys, args, read))
 
-    def _log(self, who: Principal) -> tuple[str, str]:
-        number = self._keys.log_number(who.tenant)
+    def _log(self, tenant: TenantId) -> tuple[str, str]:
+        number = self._keys.log_number(tenant)
         return self._keys.log(number), self._keys.head(number)
 
     def _both(self, who: Principal, session: SessionId) -> tuple[str, str]:

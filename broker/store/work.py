@@ -9,7 +9,7 @@ Rules:
    consumer that is gone is removed once nothing is pending for it (field report 154).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -86,14 +86,16 @@ class WorkStore:
                 name, CONSUMERS, self._worker, min_idle_time=0, message_ids=list(entries), justid=True
             )
 
-    async def claim(self, tenant: TenantId, count: int) -> list[Task]:
-        """Take over up to `count` calls whose workers are silent."""
+    async def claim(self, tenant: TenantId, count: int, but: Collection[str] = ()) -> list[Task]:
+        """Take over up to `count` calls whose workers are silent, `but` not these entries."""
         name = self._keys.calls(tenant, self._group)
         with translated():
-            idle = await self._commands.xpending_range(name, CONSUMERS, "-", "+", count, idle=IDLE_MS)
-            if not idle:
+            idle = await self._commands.xpending_range(
+                name, CONSUMERS, "-", "+", count + len(but), idle=IDLE_MS
+            )
+            ids = [each["message_id"] for each in idle if each["message_id"].decode() not in but][:count]
+            if not ids:
                 return []
-            ids = [each["message_id"] for each in idle]
             # Who claims second at this moment finds them no longer idle, and gets none.
             found = await self._commands.xclaim(
                 name, CONSUMERS, self._worker, min_idle_time=IDLE_MS, message_ids=ids

@@ -7,6 +7,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
+from broker.core.identity import SessionId, TenantId
 from broker.core.revision import Stamp
 from broker.store.keys import Keys
 from tests.support.fault_proxy import FaultProxy
@@ -54,6 +55,13 @@ class Bench:
     @property
     def head(self) -> str:
         return Keys(self.prefix).head()
+
+    def fence(self, client: Handshake) -> int:
+        """How often the session's stream has been taken."""
+        assert client.session is not None
+        name = Keys(self.prefix).session(TenantId(TENANT), SessionId(client.session))
+        with self.redis.client() as redis:
+            return int(cast("Any", redis).hget(name, "fence"))
 
     def run(self, *command: str) -> object:
         """Run a Redis command; the words `LOG` and `HEAD` stand for those keys."""

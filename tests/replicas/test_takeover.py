@@ -101,6 +101,28 @@ def _presented(stream: Stream, earlier: str | None) -> str | None:
     return stream.last_id or earlier
 
 
+async def test_a_take_that_arrives_after_its_stream_has_ended_is_given_back(bench: Bench) -> None:
+    """The bug: its replica lived, so nobody took the session back, and the open stream stayed silent.
+
+    A client opens its stream on a replica whose way to Redis swallows the take, goes away, and opens another
+    one elsewhere. Then the network lets the take through.
+    """
+    fleet = bench.new_fleet(bench.redis.url, 0)
+    fleet.add(1, redis_url=bench.proxy.redis_url)
+    fleet.add(1, redis_url=bench.redis.url)
+    await warm(bench, fleet)
+    client = await session_of(bench, fleet, URI)
+    fence = bench.fence(client)
+    bench.proxy.black_hole(up=True, down=True)
+    swallowed = await client.get_stream(url=fleet[0].url)
+    await swallowed.close()
+    stream = await client.get_stream(url=fleet[1].url)
+    bench.proxy.pass_all()
+    await until(lambda: bench.fence(client) > fence + 1, "the late take executed", SILENT)
+    await bench.publisher.publish(URI, "after")
+    await stream.cue(URI, seconds=SILENT)
+
+
 async def test_an_owner_that_dies_leaves_the_session_to_the_replica_with_an_older_stream(
     bench: Bench,
 ) -> None:

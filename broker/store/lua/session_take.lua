@@ -7,7 +7,9 @@
 --         {0, owner, fence},
 -- ARGV[9] lowest fence to go above (after a rollback Redis may know a lower one than we hold),
 -- ARGV[10], ARGV[11] epoch and n of the Last-Event-ID that the client presented ('' and 0 for none),
--- ARGV[12..] uri, baseline, …: subscriptions that a rollback may have lost; written back where missing.
+-- ARGV[12] server time in ms after which nothing is done ('' for ever): a take that the network held back must
+--          not demote who has taken since; answers the error LATE,
+-- ARGV[13..] uri, baseline, …: subscriptions that a rollback may have lost; written back where missing.
 -- Returns {1, version, fence, counter, epoch, n, proof epoch, proof n, uri, baseline, …}.
 
 --@include append
@@ -21,6 +23,9 @@ local s
 s, err = read_session(KEYS[3], KEYS[4], ARGV[6])
 if not s then
   return err
+end
+if ARGV[12] ~= '' and now_us() / 1000 > tonumber(ARGV[12]) then
+  return redis.error_reply('LATE')
 end
 if ARGV[8] ~= '*' and s.owner ~= ARGV[8] then
   return {0, s.owner, s.fence}
@@ -38,7 +43,7 @@ if ARGV[10] == epoch and (proof[1] ~= epoch or tonumber(proof[2]) < tonumber(ARG
   proof = {ARGV[10], ARGV[11]}
   redis.call('HSET', KEYS[3], 'proof_epoch', proof[1], 'proof_n', proof[2])
 end
-for i = 12, #ARGV, 2 do
+for i = 13, #ARGV, 2 do
   redis.call('HSETNX', KEYS[4], ARGV[i], ARGV[i + 1])
 end
 redis.call('PEXPIRE', KEYS[3], text(s.idle))
