@@ -34,7 +34,7 @@ CLAIM_SECONDS = 0.5
 TIDY_SECONDS = 30.0
 CROWDED_WAIT_MS = 50
 """How long a read waits while a tenant has no room: its calls are not asked for, and must not wait long."""
-PASS_MS = 2000
+PASS_MS = 4000
 """How old a call must be until it is answered as unknown here, if other processes may know it."""
 ANSWER_OVERHEAD = 1000
 
@@ -72,6 +72,8 @@ class Calling:
         self._rules = rules
         self._running: dict[str, tuple[Task, asyncio.Task[None]]] = {}
         self._count: Counter[TenantId] = Counter()
+        self._passed: dict[str, float] = {}
+        """Entries left to the others, each until when."""
         self._room = asyncio.Event()
         self._is_leaving = False
         self.others = 0
@@ -168,6 +170,8 @@ class Calling:
                 return
             request = dataclasses.replace(CallRequest.decode(task.request), deadline=time.time() + left)
             if self.others and age_ms < PASS_MS and not self._knows(request.declared):
+                # Before it is let go: we must not be the next who finds it.
+                self._passed[task.entry] = time.monotonic() + (PASS_MS - age_ms) / 1000
                 await self._store.release(task)
                 return
             result = await self._answer(request)
@@ -223,10 +227,15 @@ class Calling:
             await asyncio.sleep(CLAIM_SECONDS * random.uniform(0.7, 1.3))
             if self._is_leaving:
                 continue
+            now = time.monotonic()
+            self._passed = {entry: until for entry, until in self._passed.items() if until > now}
             for tenant in self._open_tenants():
                 room = self._rules.concurrency - len(self._running)
                 if room > 0:
-                    for task in await _attempt("calls_not_claimed", self._store.claim(tenant, room)) or ():
+                    for task in (
+                        await _attempt("calls_not_claimed", self._store.claim(tenant, room, self._passed))
+                        or ()
+                    ):
                         self._begin(task)
 
     async def tidy_forever(self) -> None:
