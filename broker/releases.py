@@ -28,18 +28,18 @@ class Releases:
         self._store = store
         self._is_open = is_open
 
-    async def release(self, tenant: TenantId, session: SessionId, *, is_unsure: bool = False) -> None:
-        """Stop being the deliverer, whatever our fence is; `is_unsure`: a take may still be executed."""
-        await self._now(tenant, session)
-        if is_unsure:
+    async def release(self, tenant: TenantId, session: SessionId, fence: int | None) -> None:
+        """Stop being the deliverer with that fence; None: a take of unknown fence may still be executed."""
+        await self._now(tenant, session, fence)
+        if fence is None:
             await asyncio.sleep(TAKE_SECONDS + 1)
-            await self._now(tenant, session)
+            await self._now(tenant, session, fence)
 
-    async def _now(self, tenant: TenantId, session: SessionId) -> None:
+    async def _now(self, tenant: TenantId, session: SessionId, fence: int | None) -> None:
         pause = 0.05
         while not self._is_open(tenant, session):
             try:
-                await self._store.release(tenant, session, self._replica)
+                await self._store.release(tenant, session, self._replica, fence)
             except Unavailable:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(5.0, pause * 2)

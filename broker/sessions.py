@@ -133,7 +133,7 @@ class Sessions(Generic[W]):
         if local is None:
             if event.op is SessionOp.TAKEN and event.owner == self._replica:
                 # A take of ours whose stream had ended before it was executed.
-                self._spawn(self._releases.release(entry.tenant, event.id))
+                self._spawn(self._releases.release(entry.tenant, event.id, event.fence))
             return
         if event.op is SessionOp.ENDED:
             self._end(local)
@@ -244,6 +244,8 @@ class Sessions(Generic[W]):
     def _let_go(self, local: LocalSession[W], taken: Taken | Kept | None) -> None:
         """Undo a take whose streams have all ended meanwhile."""
         self._forget(local)
+        if isinstance(taken, Taken):
+            local.fence = taken.fence
         if not isinstance(taken, Kept):
             self._release(local)
 
@@ -302,8 +304,8 @@ class Sessions(Generic[W]):
 
     def _release(self, local: LocalSession[W]) -> None:
         """Give the session back, in the background."""
-        work = self._releases.release(local.principal.tenant, local.id, is_unsure=local.is_unsure)
-        self._spawn(work)
+        fence = None if local.is_unsure else local.fence
+        self._spawn(self._releases.release(local.principal.tenant, local.id, fence))
 
     def _is_open(self, tenant: TenantId, session: SessionId) -> bool:
         return (tenant, session) in self._local

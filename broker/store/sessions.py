@@ -127,10 +127,13 @@ class SessionStore:
             args += [uri, str(baseline)]
         return await self._run("session_take", keys, args, _taken)
 
-    async def release(self, tenant: TenantId, session: SessionId, replica: ReplicaId) -> bool:
-        """Stop being the deliverer, if `replica` still is, with whatever fence."""
+    async def release(
+        self, tenant: TenantId, session: SessionId, replica: ReplicaId, fence: int | None
+    ) -> bool:
+        """Stop being the deliverer, if `replica` still is with that fence (None: with any)."""
         keys = (*self._log(tenant), self._keys.session(tenant, session))
-        return await self._run("session_release", keys, (*fresh(), tenant, session, replica), bool)
+        which = fence if fence is not None else "*"
+        return await self._run("session_release", keys, (*fresh(), tenant, session, replica, which), bool)
 
     async def end(self, who: Principal, session: SessionId) -> None:
         """End the session: its streams end on every replica, its keys are gone."""
