@@ -25,6 +25,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry as SyncRetry
 
+from broker.store.connection import cancellable
 from broker.store.keys import SHARDS, Keys
 from broker.store.scripts import SCHEMA, script
 from broker.store.timing import OnScript, TimedRedis
@@ -132,6 +133,7 @@ def commands(how: Connect, on_script: OnScript | None = None) -> Redis:
         redis_connect_func=_connected(how),
         **_options(how, how.timeout),
     )
+    cancellable(pool)
     return Redis.from_pool(pool) if on_script is None else TimedRedis(pool, on_script)
 
 
@@ -145,7 +147,7 @@ def reader(how: Connect) -> Redis:
         redis_connect_func=_connected(how),
         **_options(how, READER_TIMEOUT),
     )
-    return Redis.from_pool(pool)
+    return Redis.from_pool(cancellable(pool))
 
 
 def commands_sync(how: Connect) -> SyncRedis:
