@@ -6,7 +6,7 @@ session's life and the envelope are about: 404 for a session that is gone, 400 f
 where there are none, or a wrong version header.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker.core.errors import (
@@ -25,16 +25,10 @@ from broker.wire.era import HANDSHAKE_VERSIONS
 from broker.wire.jsonrpc import Message, Notification, Request, Response
 from broker.wire.operations import (
     Acknowledge,
-    Complete,
     Initialize,
     Listing,
-    ListPrompts,
-    ListResources,
-    ListTemplates,
-    ListTools,
     Operation,
     Ping,
-    Read,
     SetLevel,
     Subscribe,
     Unsubscribe,
@@ -48,6 +42,7 @@ from broker.wire.refusal import (
     UNAVAILABLE,
     Refusal,
 )
+from broker.wire.requests import SHARED, Decoder, is_offered
 from broker.wire.server import BROKER, EVERYTHING, Offers, ServerInfo
 
 LATEST_VERSION = HANDSHAKE_VERSIONS[-1]
@@ -117,7 +112,7 @@ def decode(message: Message, version: str, offers: Offers = EVERYTHING) -> Opera
     del version  # the three revisions ask for the same; batches are `check_batch`'s
     if isinstance(message, (Notification, Response)):
         return Acknowledge()
-    decoder = _decoder(message.method, offers)
+    decoder = _DECODERS.get(message.method) if is_offered(message.method, offers) else None
     if decoder is None:
         raise Refusal(
             200, METHOD_NOT_FOUND, f"There is no method {params.shown(message.method)} here.", id=message.id
@@ -140,16 +135,6 @@ def _refused_uri(request: Request, problem: InvalidUri) -> Refusal:
     return refusal
 
 
-def _decoder(method: str, offers: Offers) -> Callable[[dict[str, Any]], Operation] | None:
-    is_offered = {
-        "tools/list": offers.has_empty_tools,
-        "prompts/list": offers.has_empty_prompts,
-        "completion/complete": offers.has_completions,
-        "logging/setLevel": offers.has_logging,
-    }.get(method, True)
-    return _DECODERS.get(method) if is_offered else None
-
-
 def _initialize(given: dict[str, Any]) -> Initialize:
     """Read initialize. Capabilities and client's name may be missing: nothing of ours depends on them."""
     for name in ("capabilities", "clientInfo"):
@@ -169,28 +154,6 @@ def _set_level(given: dict[str, Any]) -> SetLevel:
     return SetLevel(level)
 
 
-def _list_resources(given: dict[str, Any]) -> ListResources:
-    return ListResources(params.cursor(given))
-
-
-def _list_templates(given: dict[str, Any]) -> ListTemplates:
-    return ListTemplates(params.cursor(given))
-
-
-def _list_tools(given: dict[str, Any]) -> ListTools:
-    params.cursor(given)
-    return ListTools()
-
-
-def _list_prompts(given: dict[str, Any]) -> ListPrompts:
-    params.cursor(given)
-    return ListPrompts()
-
-
-def _read(given: dict[str, Any]) -> Read:
-    return Read(params.uri(given))
-
-
 def _subscribe(given: dict[str, Any]) -> Subscribe:
     return Subscribe(params.uri(given))
 
@@ -199,22 +162,13 @@ def _unsubscribe(given: dict[str, Any]) -> Unsubscribe:
     return Unsubscribe(params.uri(given))
 
 
-def _complete(given: dict[str, Any]) -> Complete:
-    return params.complete(given)
-
-
-_DECODERS: Mapping[str, Callable[[dict[str, Any]], Operation]] = {
+_DECODERS: Mapping[str, Decoder] = {
+    **SHARED,
     "initialize": _initialize,
     "ping": _ping,
     "logging/setLevel": _set_level,
-    "resources/list": _list_resources,
-    "resources/templates/list": _list_templates,
-    "resources/read": _read,
     "resources/subscribe": _subscribe,
     "resources/unsubscribe": _unsubscribe,
-    "completion/complete": _complete,
-    "tools/list": _list_tools,
-    "prompts/list": _list_prompts,
 }
 
 

@@ -7,7 +7,7 @@ Results and acknowledgements carry the revisions of extension.py.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -29,16 +29,10 @@ from broker.wire.jsonrpc import Message, Notification, Request
 from broker.wire.mirror import check_mirror
 from broker.wire.operations import (
     Acknowledge,
-    Complete,
     Discover,
     Listen,
     Listing,
-    ListPrompts,
-    ListResources,
-    ListTemplates,
-    ListTools,
     Operation,
-    Read,
 )
 from broker.wire.refusal import (
     INTERNAL_ERROR,
@@ -49,6 +43,7 @@ from broker.wire.refusal import (
     UNAVAILABLE,
     Refusal,
 )
+from broker.wire.requests import SHARED, Decoder, is_offered
 from broker.wire.server import BROKER, EVERYTHING, Offers, ServerInfo
 
 UNSUPPORTED_VERSION = -32022
@@ -94,7 +89,7 @@ def decode(
             data={"supported": [MODERN_VERSION], "requested": version},
             id=message.id,
         )
-    decoder = _decoder(message.method, offers)
+    decoder = _DECODERS.get(message.method) if is_offered(message.method, offers) else None
     if decoder is None:
         raise Refusal(404, METHOD_NOT_FOUND, _no_method(message.method), id=message.id)
     return _decode_params(message, decoder)
@@ -121,16 +116,7 @@ def _meta(request: Request) -> dict[str, Any]:
     return meta
 
 
-def _decoder(method: str, offers: Offers) -> Callable[[dict[str, Any]], Operation] | None:
-    is_offered = {
-        "tools/list": offers.has_empty_tools,
-        "prompts/list": offers.has_empty_prompts,
-        "completion/complete": offers.has_completions,
-    }.get(method, True)
-    return _DECODERS.get(method) if is_offered else None
-
-
-def _decode_params(request: Request, decoder: Callable[[dict[str, Any]], Operation]) -> Operation:
+def _decode_params(request: Request, decoder: Decoder) -> Operation:
     try:
         return decoder(request.params)
     except params.UnfitParams as problem:
@@ -145,33 +131,6 @@ def _discover(_: dict[str, Any]) -> Discover:
     return Discover()
 
 
-def _list_resources(given: dict[str, Any]) -> ListResources:
-    return ListResources(params.cursor(given))
-
-
-def _list_templates(given: dict[str, Any]) -> ListTemplates:
-    return ListTemplates(params.cursor(given))
-
-
-def _list_tools(given: dict[str, Any]) -> ListTools:
-    params.cursor(given)
-    return ListTools()
-
-
-def _list_prompts(given: dict[str, Any]) -> ListPrompts:
-    params.cursor(given)
-    return ListPrompts()
-
-
-def _read(given: dict[str, Any]) -> Read:
-    """An invalid URI cannot be found; it gets the code of one that is not, and says what is wrong."""
-    return Read(params.uri(given))
-
-
-def _complete(given: dict[str, Any]) -> Complete:
-    return params.complete(given)
-
-
 def _listen(given: dict[str, Any]) -> Listen:
     """Read subscriptions/listen (2026-07-28, "Notification Filter"); what we do not know is not asked."""
     wanted = params.members(given, "notifications")
@@ -184,15 +143,10 @@ def _listen(given: dict[str, Any]) -> Listen:
     return Listen(uris, wants_list, extension.known(meta), extension.covered(meta))
 
 
-_DECODERS: dict[str, Callable[[dict[str, Any]], Operation]] = {
+_DECODERS: Mapping[str, Decoder] = {
+    **SHARED,
     "server/discover": _discover,
-    "resources/list": _list_resources,
-    "resources/templates/list": _list_templates,
-    "resources/read": _read,
     "subscriptions/listen": _listen,
-    "completion/complete": _complete,
-    "tools/list": _list_tools,
-    "prompts/list": _list_prompts,
 }
 
 _INSTEAD = {
