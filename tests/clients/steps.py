@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import urllib.request
 import warnings
@@ -39,7 +40,9 @@ class Options:
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Broker-Tenant": self.tenant}
+        """Name the tenant to a fleet in open mode; with a token in the environment it is the credential's."""
+        token = os.environ.get("BROKER_TEST_TOKEN")
+        return {"Authorization": f"Bearer {token}"} if token else {"Broker-Tenant": self.tenant}
 
 
 class Steps:

@@ -14,7 +14,9 @@ const argv = process.argv.slice(2);
 export const options = Object.fromEntries(
   argv.flatMap((name, i) => (i % 2 ? [] : [[name.replace(/^--/, ''), argv[i + 1]]])),
 );
-export const headers = { 'Broker-Tenant': options.tenant };
+// A fleet in open mode is told the tenant; with a token it is the credential's.
+const token = process.env.BROKER_TEST_TOKEN;
+export const headers = token ? { Authorization: `Bearer ${token}` } : { 'Broker-Tenant': options.tenant };
 
 let failed = 0;
 
