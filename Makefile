@@ -4,6 +4,7 @@
 #   make test         the fast tests          make test-full   also what needs Debian packages
 #   make check        ruff, pyright, and whether generated files are current
 #   make docs         write the generated documentation       make lock   pin the newest versions anew
+#   make image-check  build and run the image without an engine (root, Debian's buildah and curl)
 
 PYTHON ?= python3
 DOCS ?= docs
@@ -13,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_VERSION := 26.3
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --build-constraint constraints.txt
 
-.PHONY: run test test-full check docs lock
+.PHONY: run test test-full check docs lock image-check
 .DELETE_ON_ERROR:
 
 run: .venv/run
@@ -45,6 +46,9 @@ docs: .venv/dev
 	$(BIN)/python scripts/metrics.py
 	$(BIN)/python scripts/chart.py
 	$(BIN)/python scripts/dashboard.py
+
+image-check: .venv/dev
+	scripts/image-check
 
 lock:
 	PIP_VERSION=$(PIP_VERSION) PYTHON=$(PYTHON) scripts/lock

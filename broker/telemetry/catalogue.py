@@ -154,7 +154,7 @@ _METRICS = (
     ),
     _counter(
         "broker_requests_refused_total",
-        "Requests that were refused, by the error's reason.",
+        "MCP requests that were refused, by the error's reason.",
         reason=("limit", "unavailable", "store_unavailable", "unauthenticated", "forbidden"),
     ),
     _counter(
