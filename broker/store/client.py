@@ -70,11 +70,14 @@ def _adopt_arguments(how: Connect, number: int, info: bytes) -> tuple[Any, ...]:
 
 def _connected(how: Connect) -> Any:
     async def on_connect(connection: Any) -> None:
-        await connection.on_connect()
-        await connection.send_command("INFO", "server")
+        # No health check here, which is the client's default: its ping, on a connection that was accepted and
+        # closed at once (a proxy in front of a dead Redis), connects again from inside of connecting, without
+        # end.
+        await connection.on_connect_check_health(check_health=False)
+        await connection.send_command("INFO", "server", check_health=False)
         info = await connection.read_response()
         for number in range(how.keys.logs):
-            await connection.send_command(*_adopt_arguments(how, number, info))
+            await connection.send_command(*_adopt_arguments(how, number, info), check_health=False)
             await connection.read_response()
 
     return on_connect
@@ -82,11 +85,11 @@ def _connected(how: Connect) -> Any:
 
 def _connected_sync(how: Connect) -> Any:
     def on_connect(connection: Any) -> None:
-        connection.on_connect()
-        connection.send_command("INFO", "server")
+        connection.on_connect_check_health(check_health=False)
+        connection.send_command("INFO", "server", check_health=False)
         info = connection.read_response()
         for number in range(how.keys.logs):
-            connection.send_command(*_adopt_arguments(how, number, info))
+            connection.send_command(*_adopt_arguments(how, number, info), check_health=False)
             connection.read_response()
 
     return on_connect

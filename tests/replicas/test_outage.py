@@ -9,7 +9,8 @@ import pytest
 from tests.replicas.conftest import LISTENED, SUBSCRIBED, TENANT, Bench
 from tests.support.fault_proxy import FaultProxy
 from tests.support.mcp import Handshake, Modern, RpcError
-from tests.support.wait import stays, until
+from tests.support.wait import stays, until, within
+from workers import Publisher, StoreUnavailable, SyncPublisher
 
 AFTER_ERROR = 5.0
 """Seconds: 2 s once Redis answers again after an error (promise 2), and some for a busy machine."""
@@ -118,6 +119,24 @@ async def _refuses_clearly(modern: Modern, session: Handshake) -> None:
         if client is session:
             # Any other status costs a 1.x client its whole session.
             assert caught.value.status == 200
+
+
+async def test_a_redis_that_accepts_and_closes_is_away_and_not_an_endless_attempt(bench: Bench) -> None:
+    """As a proxy in front of a dead Redis does it.
+
+    The bug: the client's health check, on the way of connecting, connected again on the way of its retry, and
+    so on: a publish never returned, and a replica lost its time to thousands of nested attempts.
+    """
+    await asyncio.to_thread(bench.redis.kill)
+    url = bench.proxy.redis_url
+    async with Publisher(url, tenant=TENANT, prefix=bench.prefix) as publisher:
+        for _ in range(3):
+            began = time.monotonic()
+            with pytest.raises(StoreUnavailable):
+                await within(publisher.publish(LISTENED, "x"), "an answer")
+            assert time.monotonic() - began < 5
+    with SyncPublisher(url, tenant=TENANT, prefix=bench.prefix) as sync, pytest.raises(StoreUnavailable):
+        await within(asyncio.to_thread(sync.publish, LISTENED, "x"), "an answer")
 
 
 async def test_a_stream_opened_while_redis_is_down_delivers_later(bench: Bench) -> None:
