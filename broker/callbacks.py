@@ -88,7 +88,7 @@ class Callbacks:
         answer = await self._calls.shared.answer(
             Ask(key, who.tenant, callback.group, request, stamp, ttl_ms)
         )
-        is_public = callback.cache_scope == "public" and not callback.is_personal
+        is_public = callback.cache_scope == "public" and not (callback.is_personal or callback.scopes)
         return Reading(
             contents=contents(uri, answer.result),
             stamp=answer.stamp,

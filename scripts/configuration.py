@@ -33,7 +33,8 @@ HEAD = """# Configuration
 
 Made from `broker/settings/` by `make docs`; edit there. Every setting is a variable of the environment, and
 a flag of `broker serve` that overrules it: `BROKER_HTTP__RETRY_MS` is `--http-retry-ms`. Lists are written
-with commas. Two that hold secrets have no flag, BROKER_ADMIN__TOKEN and BROKER_OAUTH__ISSUERS. A value that will not do ends the broker with a sentence that names it.
+with commas. BROKER_ADMIN__TOKEN and BROKER_OAUTH__ISSUERS hold secrets and have no flag. A value that will
+not do ends the broker with a sentence that names it.
 
 """
 

@@ -85,7 +85,9 @@ class Catalog:
         if stored is not None and may_read(principal, stored.scopes):
             self._metrics.resource_read("stored")
             self._traces.note(broker_revision=str(stored.stamp.revision))
-            scope = "public" if stored.cache_scope == "public" else "private"
+            # What not everybody may read is nothing for a cache that everybody shares.
+            is_public = stored.cache_scope == "public" and not stored.scopes
+            scope = "public" if is_public else "private"
             return Reading(stored.contents, stored.stamp, stored.ttl_ms or 0, scope)
         callback = await self._callbacks.find(principal, uri, found)
         if callback is None:

@@ -229,7 +229,7 @@ class WorkerSettings(Group):
 
     call_seconds: float = setting(10.0, "seconds", "How long a worker may take for an answer.", gt=0, le=300)
     running_per_tenant: int = setting(
-        500, "", "How many executions of one tenant may wait for workers on a replica.", ge=1
+        500, "executions", "How many executions of one tenant may wait for workers on a replica.", ge=1
     )
     kept_bytes: int = setting(
         64 * MB, "bytes", "How much memory results may take that are kept for their declared ttl.", ge=0

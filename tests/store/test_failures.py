@@ -136,7 +136,7 @@ async def test_a_first_publish_that_dies_at_a_write_is_never_silent_and_heals(
     if await Seen.of(shelf) != before:
         assert await announced(shelf, 0)
     repeated = await run(shelf.redis, call)
-    # A token (or a count) that could not be written leaves a publish that is complete; by its version it is known again.
+    # A token or count that could not be written leaves a complete publish; by its version it is known again.
     assert repeated.status == ("superseded" if which in {"quota", "token"} else "published")
     await _is_whole(shelf, raw, repeated)
 
