@@ -66,10 +66,12 @@ def surroundings(settings: Settings) -> Iterator[Finding]:
         yield _bad("exposure", "Callers are not asked who they are.", str(error))
     else:
         yield _good("settings", f"Callers are known by: {settings.auth.mode}; listens on {settings.host}.")
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    fact = f"This process may open {soft} descriptors; a stream is one."
-    if soft < MIN_DESCRIPTORS:
-        yield _doubt("limits", fact, "Raise it: ulimit -n, or LimitNOFILE of the container runtime.")
+    # A broker raises its own limit to the hard one.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = "any number of" if hard == resource.RLIM_INFINITY else str(hard)
+    fact = f"A broker may open {most} descriptors here; a stream is one."
+    if hard != resource.RLIM_INFINITY and hard < MIN_DESCRIPTORS:
+        yield _doubt("limits", fact, "Raise it: ulimit -Hn, or LimitNOFILE of the container runtime.")
     else:
         yield _good("limits", fact)
 

@@ -1,8 +1,10 @@
 """`broker serve`: one replica until a signal comes, with our own Redis if no other is set."""
 
 import argparse
+import contextlib
 import importlib
 import logging
+import resource
 from collections.abc import Callable
 
 from broker import server
@@ -27,12 +29,22 @@ def serve(settings: Settings, build: Build) -> int:
         Misconfigured: with what to do.
     """
     settings.check_exposure()
+    raise_descriptors()
     sockets = server.Sockets(settings)
     try:
         warn(settings)
         return server.run(_serve(settings, build, sockets))
     finally:
         sockets.close()
+
+
+def raise_descriptors() -> None:
+    """Let this process open all the descriptors it may: each stream is one; containers begin with 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        if hard != soft:
+            log.debug("descriptors_raised", extra={"before": soft, "now": hard})
 
 
 def warn(settings: Settings) -> None:

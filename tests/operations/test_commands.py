@@ -91,6 +91,16 @@ def test_an_open_broker_on_the_network_is_a_fail(redis_server: RedisServer, pref
     assert "FAIL  exposure" in done.stdout
 
 
+def test_a_broker_raises_its_own_limit_of_descriptors() -> None:
+    """A container begins with 1,024, which would be the most streams of a replica."""
+    program = (
+        "import resource as r; from broker.cli.serve import raise_descriptors\n"
+        "_, hard = r.getrlimit(r.RLIMIT_NOFILE); r.setrlimit(r.RLIMIT_NOFILE, (256, hard))\n"
+        "raise_descriptors(); assert r.getrlimit(r.RLIMIT_NOFILE) == (hard, hard)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 SOUND = Facts(
     product="Valkey",
     version=(9, 1, 0),
