@@ -43,7 +43,7 @@ def fleet(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -
         worker.start()
         fleet.add(2)
         with SyncPublisher(redis_server.url, tenant="default", prefix=prefix) as publisher:
-            _publish(publisher)
+            publish_fixture(publisher)
             until_sync(lambda: _is_served(fleet), lambda: f"the template is served\n{worker.tail()}", 20)
             yield fleet
         worker.kill()
@@ -66,7 +66,7 @@ def _is_served(fleet: Fleet) -> bool:
     return True
 
 
-def _publish(publisher: SyncPublisher) -> None:
+def publish_fixture(publisher: SyncPublisher) -> None:
     publisher.publish(
         "test://static-text",
         "This is the content of the static text resource.",
@@ -77,7 +77,7 @@ def _publish(publisher: SyncPublisher) -> None:
     publisher.publish("test://watched-resource", "0", name="watched", mime_type="text/plain")
 
 
-def _run(url: str, revision: str, directory: Path) -> None:
+def run_suite(url: str, revision: str, directory: Path) -> None:
     """Run one requirement set; what it printed is the message of a failure."""
     done = subprocess.run(
         [
@@ -96,7 +96,7 @@ def _run(url: str, revision: str, directory: Path) -> None:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_the_official_suite_passes_on_one_replica(revision: str, fleet: Fleet, tmp_path: Path) -> None:
-    _run(fleet[0].url, revision, tmp_path)
+    run_suite(fleet[0].url, revision, tmp_path)
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -104,7 +104,7 @@ def test_the_official_suite_passes_on_two_replicas_that_share_the_connections(
     revision: str, fleet: Fleet, tmp_path: Path
 ) -> None:
     with TcpBalancer([replica.address for replica in fleet.replicas]) as balancer:
-        _run(balancer.url, revision, tmp_path)
+        run_suite(balancer.url, revision, tmp_path)
         assert min(balancer.turns.values()) > 0, f"the replicas did not take turns: {balancer.turns}"
 
 
@@ -116,6 +116,6 @@ def test_the_official_suite_passes_with_every_request_on_another_replica(
 
     It hands Host and Origin on as they came.
     """
-    _run(fleet.url, revision, tmp_path)
+    run_suite(fleet.url, revision, tmp_path)
     served = [each.replica for each in fleet.balancer.served]
     assert min(served.count(replica.address) for replica in fleet.replicas) > 10
