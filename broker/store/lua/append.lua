@@ -9,9 +9,14 @@
 
 local DEFAULT_LENGTH = '100000'
 
+-- Time stands still while a script runs, so it is asked once: 1.2 us.
+local clock
 local function now_us()
-  local t = redis.call('TIME')
-  return t[1] * 1000000 + t[2]
+  if not clock then
+    local t = redis.call('TIME')
+    clock = t[1] * 1000000 + t[2]
+  end
+  return clock
 end
 
 -- n is beyond what Lua prints without an exponent; as an integer of 64 bits, since %.0f cost 0.7 us each.
@@ -39,7 +44,7 @@ local function append(h, ...)
     n, epoch, previous = now_us(), ARGV[3], ''
   end
   local length, id = h[5] or DEFAULT_LENGTH, text(n)
-  -- When, in ms of this server's clock: how late a cue is can be told from it. One TIME, 0.3 us.
+  -- When, in ms of this server's clock: how late a cue is can be told from it.
   local at = text(math.floor(now_us() / 1000))
   local added = redis.pcall('XADD', KEYS[1], 'MAXLEN', '~', length, id .. '-0',
     'e', epoch, 'm', mark, 'p', previous, 'w', at, ...)
