@@ -198,7 +198,8 @@ class FaultProxy:
                 sink.write(data)
                 await sink.drain()
             await way.is_open.wait()
-            if sink.can_write_eof() and not sink.is_closing():
-                sink.write_eof()
+            with contextlib.suppress(OSError):  # "not connected": its peer is gone already
+                if sink.can_write_eof() and not sink.is_closing():
+                    sink.write_eof()
             return
         sink.transport.abort()
