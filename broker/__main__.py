@@ -17,7 +17,8 @@ from broker.telemetry import logging
 
 Command = Callable[[argparse.Namespace, Settings], int]
 
-_SERVERS = {"serve", "dev"}
+_SERVERS = {"serve": "server,embedded", "dev": "server,embedded,folder"}
+"""Commands that run a broker, and the extras that they need."""
 _MODULES = ("tenant", "key", "doctor", "top", "streams")
 """Commands that are a module of broker/cli each."""
 
@@ -94,7 +95,14 @@ def _add_tenant(command: argparse.ArgumentParser) -> None:
 def _command(name: str) -> Command:
     module = name if name in {"serve", "dev", "watch", *_MODULES} else "resource"
     path = "broker.dev" if module == "dev" else f"broker.cli.{module}"
-    command: Command = importlib.import_module(path).run
+    try:
+        command: Command = importlib.import_module(path).run
+    except ModuleNotFoundError as error:
+        if name not in _SERVERS or (error.name or "").partition(".")[0] in {"broker", "workers"}:
+            raise
+        raise Misconfigured(
+            f"broker {name} needs {error.name}: pip install 'mcp-resource-broker[{_SERVERS[name]}]'."
+        ) from None
     return command
 
 

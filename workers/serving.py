@@ -92,6 +92,7 @@ class Server:
         )  # fmt: skip
         self._tend = asyncio.get_running_loop().create_task(self._tending.run())
         self._tasks = [self._tend, *(asyncio.get_running_loop().create_task(loop) for loop in loops)]
+        _log.info("worker_serves", extra={"group": self._group, "resources": self._registrar.count})
 
     async def ended(self) -> None:
         """Return when a loop has died, which none should.

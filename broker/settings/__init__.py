@@ -212,7 +212,7 @@ def _sentence(details: Mapping[str, Any]) -> str:
     name = _variable_at(path)
     message = str(details["msg"]).removeprefix("Value error, ").rstrip(".")
     if details["type"] == "extra_forbidden":
-        return f"{name} is not a setting{_suggest(name)}."
+        return f"{name} is not a setting{_suggest(name)}"
     value = details["input"]
     hint = ""
     if isinstance(value, str) and value.startswith(("tcp://", "udp://")):
@@ -290,7 +290,7 @@ def unknown() -> list[str]:
         if isinstance(field.default, Group)
     }
     return [
-        f"{name} is not a setting{_suggest(name)}."
+        f"{name} is not a setting{_suggest(name)}"
         for name in sorted(os.environ)
         if name.startswith(PREFIX) and name not in known and name not in groups
     ]
@@ -299,4 +299,4 @@ def unknown() -> list[str]:
 def _suggest(name: str) -> str:
     known = [variable for variable, _, _ in variables()]
     near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]}?" if near else "; docs/configuration.md has them all"
+    return f"; did you mean {near[0]}?" if near else "; docs/configuration.md has them all."
