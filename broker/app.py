@@ -271,6 +271,7 @@ def _calls(settings: Settings) -> CallRules:
 def _limits(settings: Settings, quotas: Quotas) -> Limits:
     return Limits(
         content_bytes=settings.http.max_content_bytes,
+        body_seconds=settings.http.body_seconds,
         quota=publishing.TRUSTED if settings.auth.mode == "open" else in_scripts(_defaults(settings)),
         read=quotas.read,
     )

@@ -173,6 +173,8 @@ def _listener(app: App, settings: Settings, state: dict[str, Any]) -> uvicorn.Se
         {
             "max_head_bytes": settings.http.max_header_bytes,
             "head_seconds": settings.http.head_seconds,
+            # A stream's own deadline comes first.
+            "unread_seconds": 2 * settings.stream.write_deadline_seconds,
         },
     )
     config = uvicorn.Config(

@@ -53,10 +53,18 @@ class Misdirected(BrokerError):
     reason = "misdirected"
 
 
+class TooSlow(BrokerError):
+    """The body did not come in time (RFC 9110, 15.5.9)."""
+
+    reason = "too_slow"
+
+
 def status_of(error: BrokerError) -> int:
     """Return the HTTP status of a refusal."""
     if isinstance(error, Misdirected):
         return 421
+    if isinstance(error, TooSlow):
+        return 408
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
@@ -78,7 +86,7 @@ def refused(error: BrokerError, challenge: bytes | None = None) -> Response:
     if status in (429, 503):
         seconds = error.retry_after if isinstance(error, LimitReached) else None
         headers["retry-after"] = str(RETRY_AFTER_SECONDS if seconds is None else math.ceil(seconds))
-    if isinstance(error, TooLarge):
+    if isinstance(error, TooLarge | TooSlow):
         # The rest of the body is still on its way and nobody will read it.
         headers["connection"] = "close"
     if request.current():

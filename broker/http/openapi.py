@@ -96,6 +96,7 @@ def _responses(said: dict[str, Any], *refusals: int) -> dict[int | str, dict[str
         400: "Something in the request must be changed.",
         403: "The credential does not allow publishing.",
         404: "There is no such resource.",
+        408: "The body did not come in time.",
         409: "The idempotency key was used for something else.",
         412: "If-Match or If-None-Match did not hold.",
         413: "Over a size limit.",
@@ -148,7 +149,7 @@ _SHOWN = {
 }
 
 PUT: dict[str, Any] = {
-    "responses": _responses(_OUTCOME, 409, 412, 413),
+    "responses": _responses(_OUTCOME, 408, 409, 412, 413),
     "openapi_extra": {
         "parameters": [*_IN_QUERY, _KEY, _MATCH, _NONE_MATCH],
         "requestBody": {
@@ -161,7 +162,7 @@ PUT: dict[str, Any] = {
     },
 }
 PUBLISH: dict[str, Any] = {
-    "responses": _responses(_RESULTS, 413),
+    "responses": _responses(_RESULTS, 408, 413),
     "openapi_extra": {
         "requestBody": {
             "required": True,
@@ -187,7 +188,7 @@ PUBLISH: dict[str, Any] = {
     },
 }
 TOUCH: dict[str, Any] = {
-    "responses": _responses(_OUTCOME, 409, 413),
+    "responses": _responses(_OUTCOME, 408, 409, 413),
     "openapi_extra": {
         "parameters": [_KEY],
         "requestBody": {

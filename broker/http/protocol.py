@@ -1,15 +1,20 @@
-"""uvicorn's HTTP protocol with the two limits that it lacks.
+"""uvicorn's HTTP protocol with the limits that it lacks.
 
 1. A request's head has a size: the parser keeps a header until it is whole, so a client that never ends one
    would cost memory without bound.
 2. A request's head has a time: a connection that sends nothing, or a byte a minute, would cost a descriptor
-   for ever. (uvicorn's own timer runs only after a response.)
+   for ever. (uvicorn's own timer runs only after a response, and any byte ends it.)
+3. So has what is left of a body once its request is answered; uvicorn forgets it, and waits for ever.
+4. A client that reads nothing has a time as well: it would keep its answer, and who waits to write more,
+   for ever; also where the connection is closed already, since what was written goes out first.
+5. The request that is being answered learns that its client has left, also where another one has come behind
+   it: uvicorn tells only the last, and a stream went on writing to a connection that was no more.
 """
 
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -17,6 +22,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     max_head_bytes = 32_768
     head_seconds = 20.0
+    unread_seconds = 60.0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -24,15 +30,21 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_in_head = True
         self._is_head_too_large = False
         self._head_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
+        self._answering: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         """Start the clock of the first request's head."""
         super().connection_made(transport)
-        self._head_timer = self.loop.call_later(self.head_seconds, self._end)
+        self._start_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
+        """Stop the clocks, and tell the request that is being answered (rule 5)."""
         self._stop_clock()
+        self._stop_watching()
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -40,7 +52,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._is_in_head:
             self._head_bytes += len(data)
             if self._head_timer is None:
-                self._head_timer = self.loop.call_later(self.head_seconds, self._end)
+                self._start_clock()
         super().data_received(data)
         # What came with the head's last bytes is body, hence only an unfinished head is judged here.
         if self._is_in_head and self._head_bytes > self.max_head_bytes and not self.transport.is_closing():
@@ -59,10 +71,31 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Wait for the next head; its clock starts with its first byte."""
+        """Wait for the next head; its clock starts with its first byte, or now if nothing else runs."""
         self._is_in_head = True
         self._head_bytes = 0
+        self._stop_clock()
         super().on_message_complete()
+        if self.cycle.response_complete:
+            # Its body has ended uvicorn's timer.
+            self._start_clock()
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request, but wait neither for the rest of a body nor for a reader for ever."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._watch_unread()
+        elif not self._is_in_head and self._head_timer is None:
+            self._start_clock()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that had no request for long."""
+        super().timeout_keep_alive_handler()
+        self._watch_unread()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no request, or is too large, and close."""
@@ -77,6 +110,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.write(head.encode() + text)
         self.transport.close()
 
+    def _start_clock(self) -> None:
+        self._head_timer = self.loop.call_later(self.head_seconds, self._end)
+
     def _stop_clock(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
@@ -89,3 +125,32 @@ class LimitedProtocol(HttpToolsProtocol):
         is_idle = self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison] # None before the first request
         if is_idle:
             self.transport.close()
+            self._watch_unread()
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read, but not for ever."""
+        super().pause_writing()
+        self._watch_unread()
+
+    def resume_writing(self) -> None:
+        """Go on: the client has read."""
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._stop_watching()
+
+    def _watch_unread(self, before: int | None = None) -> None:
+        """Cut the connection when its client has read nothing for long.
+
+        `before`: how many bytes were waiting when this was last asked.
+        """
+        unread = self.transport.get_write_buffer_size()
+        if unread == before:
+            self.transport.abort()
+            return
+        self._stop_watching()
+        self._unread_timer = self.loop.call_later(self.unread_seconds, self._watch_unread, unread)
+
+    def _stop_watching(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None

@@ -4,6 +4,7 @@ Shell only: intake.py reads requests, store/publishing.py decides, answers.py sa
 tenant comes from the credential alone (auth/gate.py). Rules:
 
 1. Bodies are counted as they arrive; over the limit the answer is 413 at once, whatever Content-Length said.
+   One that does not come is 408: each of its megabytes has the same time.
 2. Nothing here is an error of FastAPI's own form: each refusal is {"error": {"reason", "message"}}.
 3. In POST /v1/publish each resource has its own result; the request is refused as a whole only if it cannot
    be read or Redis did not answer at all.
@@ -11,10 +12,12 @@ tenant comes from the credential alone (auth/gate.py). Rules:
    and an open broker would believe it.
 """
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -44,6 +47,8 @@ from broker.store.resources import Stored
 from broker.store.scripts import Call, run
 from broker.wire.headers import Perimeter
 
+MEGABYTE = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -53,6 +58,8 @@ class Limits:
     """Of one resource, encoded; a PUT has no more bytes than that, and a POST twice as many in all."""
     resources: int = 1000
     """In one POST /v1/publish."""
+    body_seconds: float = 30.0
+    """How long a body may take to come, for each megabyte that has begun."""
     page: int = 1000
     """Resources in one answer of GET /v1/resources."""
     quota: str = publishing.TRUSTED
@@ -79,7 +86,7 @@ class _Route(APIRoute):
         return answered
 
 
-def router(  # noqa: C901 # routes are closures; each is short
+def router(  # noqa: C901, PLR0915 # routes are closures; each is short
     redis: Client,
     keys: Keys,
     gate: Gate,
@@ -88,6 +95,7 @@ def router(  # noqa: C901 # routes are closures; each is short
 ) -> APIRouter:
     """Return the routes of the publishing API."""
     routes = APIRouter(prefix="/v1", route_class=_Route, tags=["publishing"])
+    body_of = partial(_body, seconds=limits.body_seconds)
 
     async def publisher(request: Request) -> TenantId:
         _check_perimeter(request.headers, perimeter)
@@ -117,14 +125,14 @@ def router(  # noqa: C901 # routes are closures; each is short
     async def put(
         request: Request, tenant: Annotated[TenantId, Depends(publisher)], uri: Annotated[str, Depends(_uri)]
     ) -> Response:
-        body = await _body(request, limits.content_bytes)
+        body = await body_of(request, limits.content_bytes)
         order = intake.order(uri, body, request.headers, request.query_params)
         outcome = await run(redis, decide(tenant, order))
         return answers.answer(answers.done(uri, outcome), headers=answers.etag(outcome.stamp))
 
     @routes.post("/publish", summary="Publish several resources", **openapi.PUBLISH)
     async def publish(request: Request, tenant: Annotated[TenantId, Depends(publisher)]) -> Response:
-        given = intake.document(await _body(request, 2 * limits.content_bytes)).get("resources")
+        given = intake.document(await body_of(request, 2 * limits.content_bytes)).get("resources")
         items = cast("list[Any]", given) if isinstance(given, list) else []
         if not 0 < len(items) <= limits.resources:
             raise BadRequest(f"resources is a list of 1 to {limits.resources} objects.")
@@ -137,7 +145,7 @@ def router(  # noqa: C901 # routes are closures; each is short
 
     @routes.post("/touch", summary="Announce that a resource changed", **openapi.TOUCH)
     async def touch(request: Request, tenant: Annotated[TenantId, Depends(publisher)]) -> Response:
-        given = intake.document(await _body(request, limits.content_bytes))
+        given = intake.document(await body_of(request, limits.content_bytes))
         uri = given.get("uri")
         if not isinstance(uri, str):
             raise BadRequest('The body is {"uri": "…"}: the resource that changed.')
@@ -212,16 +220,25 @@ def _check_perimeter(headers: Mapping[str, str], perimeter: Perimeter) -> None:
         )
 
 
-async def _body(request: Request, limit: int) -> bytes:
-    """Return the body, counted as it arrives."""
+async def _body(request: Request, limit: int, seconds: float) -> bytes:
+    """Return the body, counted as it arrives (rule 1)."""
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise _too_large(limit)
+    started = asyncio.get_running_loop().time()
+    try:
+        async with asyncio.timeout_at(started + seconds) as clock:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise _too_large(limit)
+                clock.reschedule(started + seconds * (1 + len(body) // MEGABYTE))
+    except TimeoutError:
+        raise answers.TooSlow(
+            f"The body did not come within {seconds:g} seconds a megabyte; send it again, or ask the "
+            "operator to raise BROKER_HTTP__BODY_SECONDS."
+        ) from None
     return bytes(body)
 
 

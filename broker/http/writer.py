@@ -7,8 +7,11 @@ the CPU of a C server per cue, against 2.2 times for a task per stream (design s
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, cast
+
+_log = logging.getLogger(__name__)
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -95,6 +98,10 @@ class AsgiWriter:
         except OSError:
             self._is_over = True  # the server has noticed as well, and ends the request
             return
+        except Exception:
+            # Whatever the server thinks of this connection, it is no reason to stop writing to the others.
+            self._failed()
+            return
         loop = asyncio.get_running_loop()
         self.is_blocked = True
         self.blocked_since = loop.time()
@@ -105,6 +112,8 @@ class AsgiWriter:
             await send
         except OSError:
             self._is_over = True
+        except Exception:
+            self._failed()
         finally:
             self.is_blocked = False
             self._task = None
@@ -113,3 +122,9 @@ class AsgiWriter:
             self.finish(last)
         elif self.on_ready is not None:
             self.on_ready()
+
+    def _failed(self) -> None:
+        _log.exception("write_failed")
+        self._is_over = True
+        if self._request is not None:
+            self._request.cancel()

@@ -116,7 +116,10 @@ class HttpSettings(Group):
         20.0, "seconds", "How long a request's head may take to come; then the connection is closed.", gt=0
     )
     body_seconds: float = setting(
-        30.0, "seconds", "How long a JSON-RPC request's body may take to come; then it is refused.", gt=0
+        30.0,
+        "seconds",
+        "How long a request's body may take to come (what is published: each megabyte); then it is refused.",
+        gt=0,
     )
     idle_seconds: int = setting(
         75,
