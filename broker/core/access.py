@@ -10,6 +10,7 @@ is also what decides about each cue.
 """
 
 from collections.abc import Iterable
+from typing import cast
 from urllib.parse import quote, unquote
 
 from broker.core.errors import InvalidContents, TooLarge
@@ -60,8 +61,8 @@ def check_subjects(subjects: Iterable[str]) -> tuple[str, ...]:
         InvalidContents: a single string, or what cannot be a subject.
         TooLarge: a subject of more than `MAX_SUBJECT` characters.
     """
-    if isinstance(subjects, str):
-        raise InvalidContents("subjects is a list of subjects, not one string.")
+    if isinstance(subjects, str) or not isinstance(cast("object", subjects), Iterable):
+        raise InvalidContents("subjects is a list of subjects.")
     given = list(subjects)
     for subject in given:
         if not isinstance(subject, str) or not subject or not subject.isprintable():  # pyright: ignore[reportUnnecessaryIsInstance] # publishers send anything

@@ -148,7 +148,7 @@ def describe(
     mime_type = _line("mime_type", about.get("mime_type"))
     body, mime_type = encode_contents(key.uri, contents, mime_type, max_content_bytes)
     meta = encode_meta(key.uri, mime_type, about)
-    scopes = check_scopes(about.get("scopes") or ()) + check_subjects(about.get("subjects") or ())
+    scopes = _scopes(about.get("scopes"), about.get("subjects"))
     if len(" ".join(scopes)) > MAX_RULE_BYTES:
         raise TooLarge(
             f"What a resource requires, scopes and subjects, takes at most {MAX_RULE_BYTES} bytes; require a "
@@ -218,6 +218,12 @@ def check_version(version: int | None) -> int | None:
         InvalidContents: for anything else.
     """
     return _integer("version", version)
+
+
+def _scopes(scopes: Any, subjects: Any) -> tuple[str, ...]:
+    """Return a rule. Only None is no rule: what is false in another way is a mistake, and must not open."""
+    required = () if scopes is None else check_scopes(scopes)
+    return required if subjects is None else required + check_subjects(subjects)
 
 
 def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:

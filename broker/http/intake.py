@@ -25,7 +25,7 @@ from urllib.parse import unquote_to_bytes
 from broker.core.errors import BadRequest, InvalidContents
 from broker.core.publication import Contents, Json
 from broker.core.revision import Stamp
-from broker.store.publishing import Expect
+from broker.store.publishing import MAX_LIFE_MS, Expect
 
 _TEXTS = {
     "application/ecmascript",
@@ -45,6 +45,8 @@ _TEXTS = {
     "image/svg+xml",
 }
 _TEXT_SUFFIXES = ("+json", "+xml", "+yaml")
+_PYTHON_ONLY = {"idna", "palmos", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"}
+"""Codecs that are no charsets. Punycode takes the square of its length, and everybody's time meanwhile."""
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 _ABOUT = {
@@ -151,7 +153,10 @@ def contents(body: bytes, mime_type: str | None) -> str | bytes:
         return body
     name = charset if isinstance(charset, str) else "utf-8"
     try:
-        return body.decode(codecs.lookup(name).name)
+        codec = codecs.lookup(name).name
+        if codec.replace("_", "-") in _PYTHON_ONLY:
+            raise LookupError
+        return body.decode(codec)
     except LookupError:
         raise InvalidContents(f"The charset {name!a} of the body is unknown; UTF-8 always works.") from None
     except UnicodeDecodeError as error:
@@ -339,6 +344,9 @@ def _seconds(value: str) -> float:
 def _milliseconds(seconds: float | None) -> int | None:
     if seconds is None:
         return None
-    if not 0 < seconds < math.inf:
-        raise BadRequest("expiresIn is a number of seconds above 0; leave it out for a resource that stays.")
+    if not 0 < seconds <= MAX_LIFE_MS // 1000:
+        raise BadRequest(
+            f"expiresIn is a number of seconds above 0, at most {MAX_LIFE_MS // 1000}; "
+            "leave it out for a resource that stays."
+        )
     return math.ceil(seconds * 1000)

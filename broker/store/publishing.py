@@ -33,6 +33,9 @@ TRUSTED = ""
 TOMBSTONE_MS = 24 * 60 * 60 * 1000
 """How long a removed resource's revision and version are kept."""
 
+MAX_LIFE_MS = MAX_SAFE // 1000
+"""Longest life of a resource that has one: 285 years, and what is added to a clock stays a whole number."""
+
 MAX_KEY_LENGTH = 200
 """Characters of an idempotency key."""
 
@@ -75,8 +78,11 @@ def publish(  # each is one promise of its own
         BadRequest: a version, lifetime or key out of its range. Sending may raise Conflict, LimitReached.
     """
     check_version(version)
-    if expires_in_ms is not None and not 0 < expires_in_ms <= MAX_SAFE // 1000:
-        raise BadRequest(f"A resource's lifetime must be above 0; this one is {expires_in_ms} ms.")
+    if expires_in_ms is not None and not 0 < expires_in_ms <= MAX_LIFE_MS:
+        raise BadRequest(
+            f"A resource's lifetime is from 1 to {MAX_LIFE_MS} ms, not {expires_in_ms}; "
+            "leave it out for a resource that stays."
+        )
     key = publication.key
     token, life, ask = _token(
         keys, key, idempotency_key, "publish", publication.digest, version, expires_in_ms

@@ -81,6 +81,10 @@ async def test_the_content_type_decides_text_or_blob_and_is_kept_as_it_is(
         ("text/plain", b"\xff"),
         ("text/plain; charset=klingon", b"a"),
         ("text/plain; charset=base64", b"a"),
+        ("text/plain; charset=punycode", b"a" * 1000 + b"-" + b"9999" * 200),
+        ("text/plain; charset=IDNA", b"xn--a." * 100),
+        ("text/plain; charset=undefined", b"a"),
+        ("text/plain; charset=unicode_escape", b"a"),
         ("application/x-www-form-urlencoded", b"a=b"),
         ("multipart/form-data; boundary=x", b"--x--"),
     ],
@@ -138,7 +142,8 @@ async def test_the_query_describes_what_is_put(api: httpx.AsyncClient, shelf: Sh
     assert (stored.scopes, stored.ttl_ms, stored.cache_scope, stored.version) == ({"a", "b"}, 5, "public", 7)
     assert stored.expires_ms is not None
     for bad in ("version=x", "version=-1", "size=1.5", "ttlMs=99999999999999999", "expiresIn=soon",
-                "expiresIn=0", "expiresIn=nan", "cacheScope=all", "color=red", "name="):  # fmt: skip
+                "expiresIn=0", "expiresIn=nan", "expiresIn=1e308", "cacheScope=all", "color=red",
+                "name="):  # fmt: skip
         assert await api.put(f"{AT}&{bad}", content="b") is not None
         reason(await api.put(f"{AT}&{bad}", content="b"), 400)
     assert '"a"' in str(await shelf.text())
@@ -294,7 +299,12 @@ REFUSED_ITEMS: list[Any] = [
     {"uri": "x:a", "text": "a", "idempotencyKey": 5},
     {"uri": "x:a", "text": "\ud800"},
     {"uri": "x:a", "text": "a" * LIMIT},
+    {"uri": "x:a", "text": "a", "expiresIn": 1e308},
     {"uri": "x:a", "text": "a", "scopes": 5},
+    {"uri": "x:a", "text": "a", "scopes": False},
+    {"uri": "x:a", "text": "a", "subjects": 5},
+    {"uri": "x:a", "text": "a", "subjects": False},
+    {"uri": "x:a", "text": "a", "subjects": ""},
 ]
 
 
