@@ -10,12 +10,19 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import cast
 
 import httpx
+import hypothesis
 import pytest
 
 from tests.support.mcp import new_http
 from tests.support.redis_server import RedisServer, clear, leaked
 from tests.support.replica import Fleet
 from workers import Publisher
+
+# How long an example takes says something of the machine and nothing of the code: nothing here is timed.
+hypothesis.settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("untimed")
 
 FLEETS = pytest.StashKey[list[Fleet]]()
 
