@@ -90,7 +90,9 @@ class Sessions(Generic[W]):
         try:
             await self._take(local, proof=proof)
         except SessionNotFound:
-            local.streams.remove(connection)
+            # It may have gone from there already: as one too many, or by the entry that ended the session.
+            if connection in local.streams:
+                local.streams.remove(connection)
             self._end(local)
             raise
         return local.version

@@ -90,6 +90,18 @@ async def test_delete_answers_once_and_then_404(ask: Asking) -> None:
     assert statuses == [204, 404, 404]
 
 
+async def test_many_streams_asked_for_at_once_on_an_ended_session_are_no_failure_of_ours(
+    ask: Asking, fleet: Fleet
+) -> None:
+    """More than are kept per session: some of them have been given up when Redis says that it is gone."""
+    session = await ask.session()
+    assert (await ask.send("DELETE", session)).status_code == 204
+    get = {**session, "accept": BOTH}
+    answers = await asyncio.gather(*(ask.send("GET", get, url=fleet[0].url) for _ in range(12)))
+    # A stream that was given up has ended, cleanly.
+    assert {answer.status_code for answer in answers} <= {200, 404}
+
+
 @pytest.mark.requirement("session.delete")
 async def test_delete_ends_the_sessions_streams_on_every_replica_and_leaves_nothing(
     fleet: Fleet, redis_server: RedisServer, tenant: str, http: httpx.AsyncClient
