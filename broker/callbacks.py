@@ -85,9 +85,7 @@ class Callbacks:
         key = ("read", who.tenant, uri, *_whose(who, is_personal=callback.is_personal))
         request = _request("read", callback.declared, uri, who)
         ttl_ms = callback.ttl_ms or 0
-        answer = await self._calls.shared.answer(
-            Ask(key, who.tenant, callback.group, request, stamp, ttl_ms)
-        )
+        answer = await self._calls.shared.answer(Ask(key, who.tenant, callback.group, request, stamp, ttl_ms))
         is_public = callback.cache_scope == "public" and not (callback.is_personal or callback.scopes)
         return Reading(
             contents=contents(uri, answer.result),
@@ -176,9 +174,7 @@ class Callbacks:
             *sorted(request.arguments.items()),
             *_whose(who, is_personal=declared.declaration.is_personal),
         )
-        return await self._calls.shared.answer(
-            Ask(key, who.tenant, declared.group, request, stamp, ttl_ms)
-        )
+        return await self._calls.shared.answer(Ask(key, who.tenant, declared.group, request, stamp, ttl_ms))
 
 
 def _whose(who: Principal, *, is_personal: bool) -> tuple[Hashable, ...]:
