@@ -16,6 +16,7 @@ from broker.core.revision import Stamp
 from broker.directory import Directory
 from broker.gauges import release
 from broker.guard import Guard
+from broker.http import answers
 from broker.http.address import endpoint
 from broker.http.admin import Admin, eraser
 from broker.http.auth import build as build_auth
@@ -196,6 +197,8 @@ def build(settings: Settings) -> Broker:
         description="Publish resources; MCP clients that subscribe to them hear of it on /mcp.",
         lifespan=_lifespan(replica, quotas),
     )
+    for status in (404, 405):
+        rest.add_exception_handler(status, answers.nothing_here)
     rest.include_router(router(replica.redis, replica.keys, auth.gate, _limits(settings, quotas), perimeter))
     health = Health(
         replica,

@@ -9,9 +9,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
 from broker.core.errors import (
+    SHOWN,
     BadRequest,
     BrokerError,
     Conflict,
@@ -92,6 +95,15 @@ def refused(error: BrokerError, challenge: bytes | None = None) -> Response:
     if request.current():
         headers[request.HEADER] = request.current()
     return answer({"error": problem(error)}, status, headers)
+
+
+def nothing_here(http: Request, error: Exception) -> Response:
+    """Return the answer to a path or a method that the public port does not have."""
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    where = f"{http.method} {http.url.path[:SHOWN]}"
+    message = f"There is no {where} here: MCP is on /mcp, publishing on /v1, and /openapi.json describes it."
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    return answer({"error": {"reason": "no_such_route", "message": message}}, status, headers)
 
 
 def done(uri: str, outcome: Outcome) -> dict[str, Any]:

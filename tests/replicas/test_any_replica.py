@@ -216,3 +216,19 @@ async def test_a_removed_resource_is_cued_and_then_not_found_in_the_words_of_eac
             assert caught.value.code == code
             assert caught.value.data == {"uri": URI}
         await modern.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/", 404), ("PUT", "/v1/resource", 404), ("PATCH", "/v1/resources", 405)],
+)
+async def test_a_path_or_method_that_is_not_there_says_what_is(
+    fleet: Fleet, http: httpx.AsyncClient, method: str, path: str, status: int
+) -> None:
+    """A newcomer got {"detail": "Not Found"}, in another shape than every other refusal, and no hint."""
+    answer = await http.request(method, fleet.url.removesuffix("/mcp") + path)
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert error["reason"] == "no_such_route"
+    assert "/mcp" in error["message"]
+    assert "/openapi.json" in error["message"]
