@@ -3,6 +3,7 @@
 
 import shutil
 import sys
+from pathlib import Path
 
 PROGRAMS = {
     "redis-server": "redis-server",
@@ -12,10 +13,15 @@ PROGRAMS = {
 }
 """Program → the Debian package that brings it."""
 
+SERVERS = {"usr/lib/postgresql/*/bin/initdb": "postgresql"}
+"""As above, for programs that Debian keeps out of the PATH."""
+
 
 def main() -> int:
     """Return 1, and say the command that helps, if something is missing."""
-    missing = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
+    lacking = {package for program, package in PROGRAMS.items() if shutil.which(program) is None}
+    lacking |= {package for place, package in SERVERS.items() if not any(Path("/").glob(place))}
+    missing = sorted(lacking)
     if not missing:
         return 0
     print(  # noqa: T201 # a script

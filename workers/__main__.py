@@ -1,7 +1,7 @@
 """The `workers` command: run workers of yours, or one that needs no code.
 
 `workers run module:worker` serves, `workers dev module:worker` does with a broker and reload, `workers folder
-PATH` publishes a folder.
+PATH` publishes a folder, `workers postgres DSN TABLE` the rows of a table.
 
 Exit codes as those of `broker`: 0 done, 1 trying again may help, 2 something must be changed first.
 """
@@ -29,11 +29,18 @@ def _parser() -> argparse.ArgumentParser:
     folder.add_argument("path", type=Path, help="the folder")
     folder.add_argument("--base", default="docs://", help="what its URIs begin with (default: docs://)")
     folder.add_argument("--glob", default="*", help='which files, by their names, as "*.md" (default: all)')
-    folder.add_argument("--tenant", help="the tenant to publish for [BROKER_TENANT; default: default]")
+    _add_audience(folder)
     _add_place(folder)
-    folder.add_argument(
-        "--scope", action="append", default=[], help="a scope that readers must have; may be repeated"
-    )
+    rows = commands.add_parser("postgres", help="publish the rows of a PostgreSQL table, and follow them")
+    rows.add_argument("dsn", help="as postgresql://user@host/database; a password belongs in PGPASSWORD")
+    rows.add_argument("table", help="the table, with its schema before a dot if it needs one")
+    rows.add_argument("--key", default="id", help="a unique column that ends a row's URI (default: id)")
+    rows.add_argument("--base", default="", help="what its URIs begin with (default: row://TABLE/)")
+    rows.add_argument("--column", action="append", help="publish only these; may be repeated (default: all)")
+    rows.add_argument("--channel", default="", help="what to listen to (default: mcp_rows_TABLE)")
+    rows.add_argument("--install", action="store_true", help="make the table's triggers first")
+    _add_audience(rows)
+    _add_place(rows)
     run = commands.add_parser("run", help="serve workers of yours until a signal comes")
     _add_workers(run)
     _add_place(run)
@@ -41,6 +48,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_workers(dev)
     dev.add_argument("--watch", type=Path, default=Path(), help="the folder of the code (default: this one)")
     return parser
+
+
+def _add_audience(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--tenant", help="the tenant to publish for [BROKER_TENANT; default: default]")
+    command.add_argument(
+        "--scope", action="append", default=[], help="a scope that readers must have; may be repeated"
+    )
 
 
 def _add_place(command: argparse.ArgumentParser) -> None:
@@ -97,7 +111,24 @@ async def _follow(arguments: argparse.Namespace) -> None:
         await FolderWorker(folder, publisher, tuple(arguments.scope)).run()
 
 
-_COMMANDS = {"folder": _follow, "run": _serve, "dev": _develop}
+async def _follow_rows(arguments: argparse.Namespace) -> None:
+    try:
+        from workers.postgres import Rows, RowsWorker, install  # noqa: PLC0415 # an extra that may be missing
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
+        raise Misconfigured(
+            "Following a table needs psycopg: pip install 'mcp-resource-broker[postgres]'."
+        ) from None
+    columns = None if arguments.column is None else tuple(arguments.column)
+    rows = Rows(arguments.dsn, arguments.table, arguments.key, arguments.base, columns, arguments.channel)
+    if arguments.install:
+        await install(rows)
+    async with Publisher(arguments.redis_url, tenant=arguments.tenant, prefix=arguments.prefix) as publisher:
+        await RowsWorker(rows, publisher, tuple(arguments.scope)).run()
+
+
+_COMMANDS = {"folder": _follow, "postgres": _follow_rows, "run": _serve, "dev": _develop}
 
 
 async def _until_signal(arguments: argparse.Namespace) -> None:
