@@ -43,6 +43,11 @@ class BrokerError(Exception):
     reason: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
 
+    @property
+    def public(self) -> str:
+        """What a client is told. The message itself, where it holds nothing of the installation."""
+        return str(self)
+
 
 class BadRequest(BrokerError):
     """The caller must change the request."""
@@ -187,9 +192,13 @@ class Unavailable(BrokerError):
 
 
 class StoreUnavailable(Unavailable):
-    """Redis is unreachable, loading, full or read-only."""
+    """Redis is unreachable, loading, full or read-only. The message, with addresses, is the operator's."""
 
     reason = "store_unavailable"
+
+    @property
+    def public(self) -> str:
+        return "The broker's store does not answer now; the request was right, so send it again shortly."
 
 
 class Draining(Unavailable):
@@ -226,9 +235,13 @@ class WorkerFailed(BrokerError):
 
 
 class Misconfigured(BrokerError):
-    """An operator must act."""
+    """An operator must act. The message, with names of keys and settings, is the operator's."""
 
     reason = "misconfigured"
+
+    @property
+    def public(self) -> str:
+        return "The broker's store needs its operator; see its log."
 
 
 class WrongStore(Misconfigured):

@@ -76,8 +76,7 @@ def problem(error: BrokerError) -> dict[str, str]:
     if isinstance(error, Misconfigured):
         # An operator's business, with key names in it; it is in our log.
         log.error("store misconfigured", extra={"why": str(error)})
-        return {"reason": error.reason, "message": "The broker's store needs its operator; see its log."}
-    return {"reason": error.reason, "message": str(error)}
+    return {"reason": error.reason, "message": error.public}
 
 
 def refused(error: BrokerError, challenge: bytes | None = None) -> Response:

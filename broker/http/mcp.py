@@ -10,7 +10,15 @@ import time
 from typing import Any
 
 from broker.core.access import READ
-from broker.core.errors import BadRequest, BrokerError, Forbidden, NotFound, Unauthenticated, Unavailable
+from broker.core.errors import (
+    BadRequest,
+    BrokerError,
+    Forbidden,
+    Misconfigured,
+    NotFound,
+    Unauthenticated,
+    Unavailable,
+)
 from broker.core.identity import Principal
 from broker.http.address import endpoint
 from broker.http.auth.gate import Gate
@@ -93,6 +101,8 @@ class McpEndpoint:
             await self._serve(exchange)
         except Refusal as refusal:
             self._metrics.request_refused(_reason(refusal))
+            if isinstance(refusal.__cause__, Misconfigured):
+                _log.error("store_misconfigured", extra={"why": str(refusal.__cause__)})
             _name_request(exchange)
             await exchange.refuse(refusal)
         except ClientGoneError:
@@ -139,7 +149,7 @@ class McpEndpoint:
             with_it = () if challenge is None else ((b"www-authenticate", challenge),)
             if isinstance(error, Unavailable):
                 with_it = ((b"retry-after", b"1"),)
-            raise Refusal(status, code, str(error), headers=with_it) from error
+            raise Refusal(status, code, error.public, headers=with_it) from error
 
     async def _post(self, exchange: Exchange, who: Principal) -> None:
         headers.check_content_type(exchange.headers)

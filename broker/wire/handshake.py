@@ -226,16 +226,16 @@ def empty(request_id: RequestId) -> bytes:
 def refused(request_id: RequestId | None, error: BrokerError) -> Refusal:
     """The answer to a request of a session that the broker refuses or fails at (decision 12)."""
     if isinstance(error, SessionNotFound):
-        return Refusal(404, INVALID_REQUEST, str(error), id=request_id)
+        return Refusal(404, INVALID_REQUEST, error.public, id=request_id)
     if isinstance(error, ResourceNotFound):
-        return Refusal(200, RESOURCE_NOT_FOUND, str(error), data={"uri": error.uri}, id=request_id)
+        return Refusal(200, RESOURCE_NOT_FOUND, error.public, data={"uri": error.uri}, id=request_id)
     if isinstance(error, InvalidUri):
-        return Refusal(200, INVALID_PARAMS, str(error), data=params.shown_uri(error), id=request_id)
+        return Refusal(200, INVALID_PARAMS, error.public, data=params.shown_uri(error), id=request_id)
     if isinstance(error, BadRequest):
-        return Refusal(200, INVALID_PARAMS, str(error), id=request_id)
+        return Refusal(200, INVALID_PARAMS, error.public, id=request_id)
     code = INTERNAL_ERROR
     if isinstance(error, LimitReached):
         code = LIMIT_REACHED
     elif isinstance(error, Unavailable):
         code = UNAVAILABLE
-    return Refusal(200, code, str(error), data=params.kind(error), id=request_id)
+    return Refusal(200, code, error.public, data=params.kind(error), id=request_id)

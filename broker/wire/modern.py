@@ -297,16 +297,16 @@ def refused(request_id: RequestId | None, error: BrokerError, *, is_listen: bool
     there 429 and 503 with Retry-After keep clients from believing that listening is not offered.
     """
     if isinstance(error, ResourceNotFound):
-        return Refusal(400, INVALID_PARAMS, str(error), data={"uri": error.uri}, id=request_id)
+        return Refusal(400, INVALID_PARAMS, error.public, data={"uri": error.uri}, id=request_id)
     if isinstance(error, InvalidUri):
-        return Refusal(400, INVALID_PARAMS, str(error), data=params.shown_uri(error), id=request_id)
+        return Refusal(400, INVALID_PARAMS, error.public, data=params.shown_uri(error), id=request_id)
     if isinstance(error, (BadRequest, SessionNotFound)):
-        return Refusal(400, INVALID_PARAMS, str(error), id=request_id)
+        return Refusal(400, INVALID_PARAMS, error.public, id=request_id)
     if isinstance(error, LimitReached):
         return _try_later(429 if is_listen else 200, LIMIT_REACHED, error, request_id)
     if isinstance(error, Unavailable):
         return _try_later(503 if is_listen else 200, UNAVAILABLE, error, request_id)
-    return Refusal(200, INTERNAL_ERROR, str(error), data=params.kind(error), id=request_id)
+    return Refusal(200, INTERNAL_ERROR, error.public, data=params.kind(error), id=request_id)
 
 
 def _try_later(status: int, code: int, error: BrokerError, request_id: RequestId | None) -> Refusal:
@@ -315,7 +315,7 @@ def _try_later(status: int, code: int, error: BrokerError, request_id: RequestId
     return Refusal(
         status,
         code,
-        str(error),
+        error.public,
         data=params.kind(error),
         id=request_id,
         headers=() if status == 200 else ((b"retry-after", wait),),  # noqa: PLR2004 - HTTP's own number

@@ -3,8 +3,18 @@
 import inspect
 import re
 
+import pytest
+
 from broker.core import errors
-from broker.core.errors import BrokerError, InvalidUri, Unavailable
+from broker.core.errors import (
+    BrokerError,
+    InvalidUri,
+    Misconfigured,
+    StoreUnavailable,
+    Unavailable,
+    WrongStore,
+)
+from broker.wire import handshake, modern
 
 
 def _classes() -> dict[str, type[BrokerError]]:
@@ -44,3 +54,16 @@ def test_only_what_is_unavailable_may_be_sent_again_as_it_is() -> None:
 
 def test_a_long_uri_is_not_repeated_in_full() -> None:
     assert len(str(InvalidUri("x" * 100_000, "it is too long"))) < 200
+
+
+@pytest.mark.parametrize("kind", [StoreUnavailable, WrongStore, Misconfigured])
+def test_what_names_the_installation_is_not_told_to_clients(kind: type[BrokerError]) -> None:
+    """Both eras told clients "Error 111 connecting to 10.0.0.5:6379", and names of keys."""
+    secret = "Error 111 connecting to 10.0.0.5:6379, key mrb:{8.20}:res:acme"
+    error = kind(secret)
+    assert str(error) == secret
+    for answer in (modern.refused(1, error), handshake.refused(1, error)):
+        assert b"10.0.0.5" not in answer.body()
+        assert b"mrb:" not in answer.body()
+        assert error.public.encode() in answer.body()
+        assert error.public.endswith(".")

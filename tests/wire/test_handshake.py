@@ -294,4 +294,4 @@ def test_no_error_but_a_lost_session_is_another_status_than_200(
     assert (refused.status, refused.code, refused.data, refused.headers) == (status, code, data, ())
     body = json.loads(refused.body())
     assert body["id"] == "x"
-    assert body["error"]["message"] == str(error)
+    assert body["error"]["message"] == error.public

@@ -618,7 +618,7 @@ def test_every_error_has_its_code_status_and_sentence(
     assert refused.headers == ()
     body = json.loads(refused.body())
     assert body["id"] == 7
-    assert body["error"]["message"] == str(error)
+    assert body["error"]["message"] == error.public
     assert ("data" in body["error"]) == (data is not None)
 
 
