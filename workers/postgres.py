@@ -139,9 +139,11 @@ class Rows:
             key=sql.Identifier(self.key), row=self._json(), table=self._table()
         )
 
-    def one(self) -> sql.Composed:
+    def one(self, key: str) -> sql.Composed:
         """Return the query for the row of one key; it can use the key's index."""
-        return self.all() + sql.SQL(" AND t.{} = %s").format(sql.Identifier(self.key))
+        # A literal, not a parameter: it has the column's type, and a name may hold what looks like a
+        # parameter's place.
+        return self.all() + sql.SQL(" AND t.{} = {}").format(sql.Identifier(self.key), sql.Literal(key))
 
     def quoted_table(self) -> str:
         """Return the table's name as SQL writes it."""
@@ -273,7 +275,7 @@ class RowsWorker:
         """Publish the rows of these keys as they are now, and remove those that are gone."""
         change = Change()
         for key in keys:
-            found = await (await reading.execute(self.rows.one(), (key,))).fetchall()
+            found = await (await reading.execute(self.rows.one(key))).fetchall()
             if found:
                 await self._publish(found, change)
                 continue

@@ -7,7 +7,7 @@
         return f"User {user_id}: 12 orders since 2021."
 
 This module knows neither Redis nor brokers: serving.py carries calls here and results back, testing.py calls
-directly. Rules:
+directly, and `follow` leaves everything to a publisher. Rules:
 
 1. Declaring checks everything and raises there; `call` never raises, whatever the function does.
 2. What a client may learn of a failure is its id. The traceback goes to the log, under that id.
@@ -17,10 +17,11 @@ directly. Rules:
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -32,6 +33,8 @@ from broker.core.uri_template import UriTemplate, find
 from broker.store.registry import check_group
 from workers.context import Context
 from workers.execution import Execution
+from workers.following import Change, Relist
+from workers.publisher import Publisher
 from workers.resources import About, Callback, Resource, Terms, completion
 from workers.settings import Settings
 from workers.signature import Function
@@ -335,6 +338,37 @@ class Worker:
             await self._execution.run(callback.function, callback.given((uri,), context), lambda _: None)
         except (Exception, SystemExit):
             log.exception("demand callback failed", extra=_fields(request, call_id))
+
+    # --- Following
+
+    async def follow(
+        self,
+        group: str | None = None,
+        *,
+        tenant: str | None = None,
+        url: str | None = None,
+        prefix: str | None = None,
+        contents: bool = True,
+    ) -> AsyncGenerator[Change | Relist]:
+        """Yield the changes of this worker's tenant for ever, as `Publisher.changes` does.
+
+        `group` is by default the worker's name; `tenant` is needed of a worker of several.
+
+        Raises:
+            InvalidDeclaration: the worker does not serve that tenant, or has several and none was given.
+            Misconfigured: there is no Redis, or a group that cannot be one.
+        """
+        has_several = len(self.tenants) > 1
+        if tenant is None and has_several:
+            raise InvalidDeclaration(f"{self!r} serves several tenants; say which to follow with tenant=….")
+        followed = self.tenants[0] if tenant is None else tenant
+        if followed not in self.tenants:
+            raise InvalidDeclaration(f"{self!r} does not serve the tenant {followed!a}.")
+        async with Publisher(url, tenant=followed, prefix=prefix) as publisher:
+            changes = publisher.changes(group or self.name, contents=contents)
+            async with contextlib.aclosing(changes):
+                async for change in changes:
+                    yield change
 
     def close(self) -> None:
         """Let the threads of sync functions end, each when its function has returned."""

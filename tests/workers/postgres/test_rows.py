@@ -4,16 +4,20 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.process import Process
 from tests.support.redis_server import RedisServer
 from tests.support.wait import until, within
 from tests.workers.postgres.cluster import Cluster
 from workers import Change, Misconfigured, Publisher, Relist
-from workers.__main__ import main
 from workers.postgres import Rows, RowsWorker, install
 
 pytestmark = pytest.mark.full
@@ -205,8 +209,9 @@ async def test_a_row_that_cannot_be_published_hinders_no_other(
 
 
 async def test_hostile_names_are_names_and_only_chosen_columns_are_published(
-    cluster: Cluster, publisher: Publisher
+    cluster: Cluster, publisher: Publisher, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A name with what looks like a parameter's place failed each notified read, and only full looks went."""
     name = "o\"; DROP TABLE x; --'%s{}"
     quoted = '"' + name.replace('"', '""') + '"'
     await run(
@@ -222,6 +227,9 @@ async def test_hostile_names_are_names_and_only_chosen_columns_are_published(
         stored = await publisher.read(BASE + "7")
         assert stored is not None
         assert b"secret" not in stored.contents
+        await run(cluster, f"UPDATE {quoted} SET id = 8, total = 2")
+        await becomes(publisher, {"8": 2})
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_a_table_without_triggers_is_published_and_told(
@@ -252,8 +260,34 @@ def test_a_connection_string_that_is_none_is_a_sentence_without_its_password() -
     assert "hunter2" not in repr(Rows("postgresql://me:hunter2@host/db", "orders"))
 
 
-def test_the_command_says_in_a_sentence_what_is_wrong(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str], redis_server: RedisServer
+def test_the_command_says_in_a_sentence_what_is_wrong(cluster: Cluster, redis_server: RedisServer) -> None:
+    command = [sys.executable, "-m", "workers", "postgres", cluster.dsn, "nowhere"]
+    ended = subprocess.run(
+        [*command, "--redis-url", redis_server.url], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 2
+    assert "workers: There is no table nowhere" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+async def test_the_command_installs_the_triggers_and_follows(
+    cluster: Cluster, publisher: Publisher, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    assert main(["postgres", cluster.dsn, "nowhere", "--redis-url", redis_server.url]) == 2
-    assert "There is no table nowhere" in capsys.readouterr().err
+    await run(
+        cluster, "DROP TABLE IF EXISTS told", "CREATE TABLE told (code text UNIQUE, total int, secret int)"
+    )
+    await run(cluster, "INSERT INTO told VALUES ('a', 1, 9)")
+    command = [sys.executable, "-m", "workers", "postgres", cluster.dsn, "told", "--install", "--key", "code"]
+    options = ["--column", "total", "--base", BASE]
+    env = {**os.environ, "BROKER_REDIS_URL": redis_server.url, "BROKER_PREFIX": publisher.keys.prefix}
+    process = Process("workers", [*command, *options], tmp_path / "log", env)
+    process.start()
+    try:
+        await becomes(publisher, {"a": 1})
+        await run(cluster, "UPDATE told SET total = 2")
+        await becomes(publisher, {"a": 2})
+        process.terminate()
+        assert await asyncio.to_thread(process.wait) == 0
+        assert "rows_not_notified" not in process.tail()
+    finally:
+        process.kill()

@@ -10,7 +10,7 @@ import pytest
 from broker.store.keys import Keys
 from tests.support.redis_server import RedisServer
 from tests.support.wait import stays, until, within
-from workers import Publisher
+from workers import InvalidDeclaration, Publisher, Worker
 from workers.following import Change, Relist
 
 
@@ -138,6 +138,36 @@ async def test_a_redis_that_began_anew_means_list_again_and_outages_are_waited_f
     await publisher.publish("doc://2", "2")
     await job.hears("doc://2")
     await job.end()
+
+
+async def test_a_worker_follows_its_own_tenant(
+    publisher: Publisher, own_redis: RedisServer, tenant: str
+) -> None:
+    worker = Worker("indexer", tenant=tenant)
+    async with Publisher(own_redis.url, tenant="somebody-else") as other:
+        await other.publish("doc://secret", "1")
+    async with contextlib.aclosing(worker.follow(url=own_redis.url)) as changes:
+        assert await within(anext(changes), "told to list") == Relist("new")
+        await publisher.publish("doc://mine", "1")
+        told = await within(anext(changes), "a change")
+        assert isinstance(told, Change)
+        assert told.uri == "doc://mine"
+        assert told.stored is not None
+    # The group is the worker's name: who follows under it goes on there.
+    async with contextlib.aclosing(publisher.changes("indexer")) as changes:
+        assert await within(anext(changes), "the change whose end was never said") == told
+    worker.close()
+
+
+async def test_a_worker_of_several_tenants_says_which_to_follow(own_redis: RedisServer) -> None:
+    worker = Worker("indexer", tenants=["a", "b"])
+    with pytest.raises(InvalidDeclaration, match="several tenants"):
+        await anext(worker.follow(url=own_redis.url))
+    with pytest.raises(InvalidDeclaration, match="does not serve the tenant 'c'"):
+        await anext(worker.follow(url=own_redis.url, tenant="c"))
+    async with contextlib.aclosing(worker.follow(url=own_redis.url, tenant="b")) as changes:
+        assert await within(anext(changes), "told to list") == Relist("new")
+    worker.close()
 
 
 async def test_another_tenants_changes_are_never_told(publisher: Publisher, own_redis: RedisServer) -> None:
