@@ -12,9 +12,10 @@
 """
 
 import asyncio
+import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -264,8 +265,10 @@ class RowsWorker:
         """
         change = Change()
         seen: set[str] = set()
-        async for chunk in _chunks(self.rows, reading):
-            seen.update(await self._publish(chunk, change))
+        # Closed at once if publishing fails, not when it is collected: it holds a cursor.
+        async with contextlib.aclosing(_chunks(self.rows, reading)) as chunks:
+            async for chunk in chunks:
+                seen.update(await self._publish(chunk, change))
         for uri in [uri async for uri in self._published() if uri not in seen]:
             await self.publisher.remove(uri)
             change.removed += 1
@@ -343,7 +346,7 @@ async def _connect(rows: Rows) -> AsyncConnection:
     return connection
 
 
-async def _chunks(rows: Rows, reading: AsyncConnection) -> AsyncIterator[list[tuple[str, str]]]:
+async def _chunks(rows: Rows, reading: AsyncConnection) -> AsyncGenerator[list[tuple[str, str]]]:
     """Yield every row, some at a time, all as of one moment."""
     # A cursor on the server lives in a transaction.
     async with reading.transaction(), reading.cursor(name="mcp_rows") as cursor:

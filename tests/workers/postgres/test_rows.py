@@ -17,7 +17,7 @@ from tests.support.process import Process
 from tests.support.redis_server import RedisServer
 from tests.support.wait import until, within
 from tests.workers.postgres.cluster import Cluster
-from workers import Change, Misconfigured, Publisher, Relist
+from workers import Change, Item, Misconfigured, Publisher, Relist, Result
 from workers.postgres import Rows, RowsWorker, install
 
 pytestmark = pytest.mark.full
@@ -145,6 +145,45 @@ async def test_what_changed_while_nobody_followed_is_published_at_the_start(
     await run(cluster, "UPDATE orders SET total = 3 WHERE id = 'a'", "DELETE FROM orders WHERE id = 'b'")
     async with following(rows, publisher):
         assert await totals(publisher) == {"a": 3, "row://other/1": 9}
+
+
+async def test_a_change_during_the_first_look_is_not_lost(
+    cluster: Cluster, rows: Rows, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listening begins before the first look: a row changed after it was read is notified afterwards."""
+    await run(cluster, "INSERT INTO orders VALUES ('a', 1)")
+    publish_many = publisher.publish_many
+
+    async def change_and_publish(items: list[Item]) -> list[Result]:
+        await run(cluster, "UPDATE orders SET total = 2 WHERE total = 1")
+        return await publish_many(items)
+
+    monkeypatch.setattr(publisher, "publish_many", change_and_publish)
+    async with following(rows, publisher):
+        await becomes(publisher, {"a": 2})
+
+
+async def test_a_lost_listener_is_noticed_though_reading_goes_on(
+    cluster: Cluster, rows: Rows, publisher: Publisher
+) -> None:
+    async with following(rows, publisher):
+        await run(
+            cluster,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'",
+            "INSERT INTO orders VALUES ('a', 1)",
+        )
+        await becomes(publisher, {"a": 1})
+
+
+async def test_a_notification_that_is_no_key_hinders_nothing(cluster: Cluster, publisher: Publisher) -> None:
+    await run(
+        cluster, "DROP TABLE IF EXISTS numbered", "CREATE TABLE numbered (id int PRIMARY KEY, total int)"
+    )
+    rows = Rows(cluster.dsn, "numbered", base=BASE)
+    await install(rows)
+    async with following(rows, publisher):
+        await run(cluster, f"NOTIFY {rows.channel}, 'no number'", "INSERT INTO numbered VALUES (1, 1)")
+        await becomes(publisher, {"1": 1})
 
 
 async def test_an_unchanged_table_announces_nothing(
