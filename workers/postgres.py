@@ -230,7 +230,11 @@ class RowsWorker:
         await listening.execute(self.rows.listening())
         await self._look_at_all(reading)
         await self._check_triggers(reading)
+        task = asyncio.current_task()
         while True:
+            if task is not None and task.cancelling():
+                # It came while a command was sent, and the client of Redis lost it (ending.py).
+                raise asyncio.CancelledError
             keys = await _notified(listening)
             if not keys or "" in keys or len(keys) > _MANY:
                 await self._look_at_all(reading)

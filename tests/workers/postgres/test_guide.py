@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tests.support.redis_server import RedisServer
-from tests.support.wait import until
+from tests.support.wait import until, within
 from tests.workers.postgres.cluster import Cluster
 from workers import Publisher
+from workers.ending import end
 
 pytestmark = pytest.mark.full
 
@@ -62,6 +63,4 @@ async def test_the_page_about_sources_says_what_is_so(
             ) == {"state": "new", "total": 3}
 
         await until(is_published, "the file and the row")
-    for task in running:
-        task.cancel()
-    await asyncio.wait(running)
+    await within(end(running), "an end")

@@ -18,6 +18,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.wait import until, within
 from tests.workers.postgres.cluster import Cluster
 from workers import Change, Item, Misconfigured, Publisher, Relist, Result
+from workers.ending import end
 from workers.postgres import Rows, RowsWorker, install
 
 pytestmark = pytest.mark.full
@@ -58,8 +59,7 @@ async def following(rows: Rows, publisher: Publisher) -> AsyncGenerator[RowsWork
         await within(worker.is_published.wait(), "a first look")
         yield worker
     finally:
-        task.cancel()
-        await asyncio.wait({task})
+        await within(end({task}), "an end")
 
 
 async def totals(publisher: Publisher) -> dict[str, Any]:
@@ -107,8 +107,7 @@ async def test_inserts_updates_and_deletes_reach_who_follows(
         await until(lambda: isinstance(found := last(), Change) and b"2," in _contents(found), "an update")
         await run(cluster, "DELETE FROM orders")
         await until(lambda: isinstance(found := last(), Change) and found.is_removed, "a deletion")
-    listening.cancel()
-    await asyncio.wait({listening})
+    await within(end({listening}), "an end")
 
 
 def _contents(change: Change) -> bytes:
