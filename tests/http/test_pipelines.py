@@ -20,6 +20,8 @@ from tests.support.replica import Fleet, Replica
 from tests.support.wait import until
 from workers import Publisher
 
+pytestmark = pytest.mark.requirement("endpoint.no-500", "stream.nothing-left")
+
 URI = "docs://piped"
 LISTEN = json.dumps(
     modern_request("subscriptions/listen", notifications={"resourceSubscriptions": [URI]})

@@ -90,6 +90,7 @@ async def test_delete_answers_once_and_then_404(ask: Asking) -> None:
     assert statuses == [204, 404, 404]
 
 
+@pytest.mark.requirement("session.gone")
 async def test_many_streams_asked_for_at_once_on_an_ended_session_are_no_failure_of_ours(
     ask: Asking, fleet: Fleet
 ) -> None:
