@@ -1,6 +1,7 @@
-"""The guide's pages about demand and following, run as they stand against a real fleet."""
+"""The guide's pages about publishing, demand and following, run as they stand against a real fleet."""
 
 import asyncio
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -65,3 +66,11 @@ async def test_the_page_about_following_says_what_is_so(fleet: Fleet, tenant: st
         await until(lambda: "doc://old" not in index, "what is gone")
         following.cancel()
         await asyncio.wait({following})
+
+
+async def test_the_page_about_publishing_says_what_is_so(fleet: Fleet, tenant: str) -> None:
+    scope = page("publishing")
+    said = re.search(r"^It returns `(\[.*?\])`", (GUIDE / "publishing.md").read_text(), re.MULTILINE)
+    assert said is not None
+    async with Publisher(fleet.redis_url, tenant=tenant, prefix=fleet.prefix) as publisher:
+        assert await scope["publish"](publisher) == json.loads(said[1])
