@@ -162,8 +162,7 @@ def test_another_broker_takes_over_when_the_owner_dies(
     until_sync(lambda: second.is_up and third.is_up, "others up")
     with _client(tmp_path / "state") as client:
         client.set("k", "v")
-    old = first.redis_pid
-    assert old is not None
+    old = until_sync(lambda: first.redis_pid, "its pid")
     first.process.send(number)
     first.process.wait()
     until_sync(lambda: not _is_alive(old), "the old server gone")
@@ -179,8 +178,7 @@ def test_a_server_that_dies_is_started_again_by_its_owner_or_another(hold: Hold,
     until_sync(lambda: first.is_up and first.redis_pid, "first up")
     second = hold()
     until_sync(lambda: second.is_up, "second up")
-    old = first.redis_pid
-    assert old is not None
+    old = until_sync(lambda: first.redis_pid, "its pid")
     os.kill(old, signal.SIGKILL)
     until_sync(lambda: not _is_alive(old), "dead")
     until_sync(lambda: _one_owner(first, second), "started again")
