@@ -9,13 +9,11 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from broker.calls import CallRules
+from broker.callbacks.calls import CallRules
 from broker.core import tenancy
 from broker.core.errors import Misconfigured
 from broker.core.revision import Stamp
-from broker.directory import Directory
 from broker.gauges import release
-from broker.guard import Guard
 from broker.http import answers
 from broker.http.address import endpoint
 from broker.http.admin import Admin, eraser
@@ -29,9 +27,8 @@ from broker.http.mcp import McpEndpoint
 from broker.http.modern import ModernEra
 from broker.http.publish import Limits, router
 from broker.http.stream_desk import StreamDesk
-from broker.quotas import Quotas
 from broker.replica import Pace, Replica
-from broker.sessions import Sessions
+from broker.sessions.ownership import Sessions
 from broker.settings import Settings
 from broker.store import publishing
 from broker.store.client import Connect
@@ -39,10 +36,13 @@ from broker.store.control import Control
 from broker.store.keys import Keys
 from broker.store.quotas import QuotaStore, in_scripts
 from broker.store.sessions import SessionStore
+from broker.streams.guard import Guard
 from broker.telemetry import request, tracing
 from broker.telemetry.exposition import Exposition
 from broker.telemetry.metrics import Metrics
 from broker.telemetry.tracing import Tracing
+from broker.tenants.directory import Directory
+from broker.tenants.quotas import Quotas
 from broker.wire import cue
 from broker.wire.cue import Cue
 from broker.wire.headers import Perimeter

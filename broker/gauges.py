@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from broker.core.hub import Hub
 from broker.core.identity import ReplicaId
-from broker.dispatcher import Dispatcher
-from broker.heart import Heart
-from broker.tail import Tail
+from broker.streams.dispatcher import Dispatcher
+from broker.streams.wheel import Wheel
+from broker.tailing.heart import Heart
+from broker.tailing.tail import Tail
 from broker.telemetry.metrics import OTHER, Metrics, Reading
-from broker.wheel import Wheel
 
 
 class Looked(Protocol):

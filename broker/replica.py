@@ -1,7 +1,7 @@
 """The running broker: one replica's hub, logs, connections and background tasks, and their life.
 
-The only mutator of the hub beside sessions.py. Knows no HTTP and no dialect: connections come with a renderer
-and a writer, keys come from wire/ as `ResourceKey`. Everything long-lived runs in the task group of `run`;
+The only mutator of the hub beside sessions/ownership.py. Knows no HTTP and no dialect: connections come with a
+renderer and a writer, keys come from wire/ as `ResourceKey`. Everything long-lived runs in the task group of `run`;
 one that dies takes the replica with it, loudly.
 """
 
@@ -12,29 +12,29 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from broker.callbacks import Callbacks
-from broker.calls import CallRules, Calls
-from broker.connection import CloseReason, Connection, Renderer
+from broker.callbacks.asking import Callbacks
+from broker.callbacks.calls import CallRules, Calls
+from broker.callbacks.demand import Demand
+from broker.callbacks.templates import Templates
+from broker.callbacks.withdrawal import Withdrawal
 from broker.core.hub import Hub
 from broker.core.identity import LIST, Principal, ResourceKey, TenantId, new_replica_id
 from broker.core.log import ACCESS, Discontinuity, Entry
 from broker.core.revision import Revision, Stamp
-from broker.demand import Demand
-from broker.dispatcher import Dispatcher
 from broker.gauges import Gauges
-from broker.heart import Heart
-from broker.resync import Resync
 from broker.store.calls import CallStore
 from broker.store.client import Connect, commands, reader
 from broker.store.log import Beat, LogStore
+from broker.streams.connection import CloseReason, Connection, Renderer
+from broker.streams.dispatcher import Dispatcher
+from broker.streams.wheel import Wheel
 from broker.sweeper import Sweeper
-from broker.tail import Tail
+from broker.tailing.heart import Heart
+from broker.tailing.resync import Resync
+from broker.tailing.tail import Tail
 from broker.telemetry import loop_lag
 from broker.telemetry.metrics import Metrics
 from broker.telemetry.tracing import OFF, Tracing
-from broker.templates import Templates
-from broker.wheel import Wheel
-from broker.withdrawal import Withdrawal
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Pace:
 
 
 class SessionSide(Protocol):
-    """What the handshake era's sessions (sessions.py) need to be told; they hold the replica, not it them."""
+    """What the handshake era's sessions need to be told (sessions/ownership.py); they hold the replica."""
 
     def apply(self, entry: Entry) -> None:
         """Take in a session entry, in order with the changes."""
@@ -75,7 +75,7 @@ class SessionSide(Protocol):
 
 
 class AccessSide(Protocol):
-    """What watches the right to each stream (guard.py)."""
+    """What watches the right to each stream (streams/guard.py)."""
 
     def opened(self, connection: Connection[Any]) -> None:
         """Watch a stream that is being opened."""

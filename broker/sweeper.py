@@ -1,6 +1,6 @@
 """Removes what is over, fleet-wide once: a lease names the replica that does it.
 
-Resources that had a lifetime, and registrations that no worker repeats (withdrawal.py).
+Resources that had a lifetime, and registrations that no worker repeats (callbacks/withdrawal.py).
 
 A Redis TTL would announce nothing; each expired resource is removed by an ordinary call with its entry.
 """
@@ -8,6 +8,7 @@ A Redis TTL would announce nothing; each expired resource is removed by an ordin
 import asyncio
 import logging
 
+from broker.callbacks.withdrawal import Withdrawal
 from broker.core.errors import BrokerError
 from broker.core.identity import ReplicaId
 from broker.store import publishing, resources
@@ -15,7 +16,6 @@ from broker.store.client import Client
 from broker.store.keys import Keys
 from broker.store.leases import lease
 from broker.store.scripts import run
-from broker.withdrawal import Withdrawal
 
 _log = logging.getLogger(__name__)
 

@@ -117,7 +117,7 @@ class Hub(Generic[W]):
     def dispatch(self, entry: Entry, tick: int) -> int:
         """Mark everybody whom `entry` concerns; returns how many cues that owes.
 
-        Session entries do not concern the hub. Their reader is sessions.py.
+        Session entries do not concern the hub. Their reader is sessions/ownership.py.
         """
         told = 0
         if entry.uri:

@@ -10,19 +10,19 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
-from broker.callbacks import Callbacks, Reading
+from broker.callbacks.asking import Callbacks, Reading
 from broker.core.access import may_read
 from broker.core.declaration import Values
 from broker.core.errors import InvalidCursor, ResourceNotFound
 from broker.core.identity import Principal, ResourceKey, TenantId
 from broker.gathering import Gathering
-from broker.quotas import Quotas
 from broker.store import resources
 from broker.store.client import Client
 from broker.store.errors import translated
 from broker.store.keys import Keys
 from broker.telemetry.metrics import Metrics
 from broker.telemetry.tracing import Tracing
+from broker.tenants.quotas import Quotas
 from broker.wire.cursor import CursorCodec
 from broker.wire.operations import Complete
 

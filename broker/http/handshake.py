@@ -11,7 +11,6 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from broker.connection import CloseReason, Connection
 from broker.core.errors import BrokerError, LimitReached, SessionNotFound, StoreUnavailable, Unavailable
 from broker.core.identity import LIST, Principal, SessionId, is_session_id, new_session_id
 from broker.core.revision import ABSENT
@@ -19,10 +18,11 @@ from broker.http.catalog import Attend, Catalog
 from broker.http.exchange import Exchange
 from broker.http.renderers import GetRenderer
 from broker.http.streams import carry
-from broker.quotas import Quotas
 from broker.replica import Replica
-from broker.sessions import Sessions
+from broker.sessions.ownership import Sessions
 from broker.store.sessions import NO_PROOF, Proof, SessionStore
+from broker.streams.connection import CloseReason, Connection
+from broker.tenants.quotas import Quotas
 from broker.wire import eventid, handshake, headers, sse
 from broker.wire.cue import Cue
 from broker.wire.encoding import RequestId

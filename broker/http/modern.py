@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from broker.connection import Connection
 from broker.core.errors import BrokerError, LimitReached
 from broker.core.identity import LIST, Principal, ResourceKey
 from broker.core.revision import ABSENT, Revision, Stamp
@@ -10,8 +9,9 @@ from broker.http.catalog import Attend, Catalog
 from broker.http.exchange import STREAM_HEADERS, Exchange
 from broker.http.renderers import ListenRenderer
 from broker.http.streams import carry
-from broker.quotas import Quotas
 from broker.replica import Replica
+from broker.streams.connection import Connection
+from broker.tenants.quotas import Quotas
 from broker.wire import extension, headers, modern, sse
 from broker.wire.cue import Cue
 from broker.wire.encoding import RequestId

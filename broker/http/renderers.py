@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from broker.connection import Position
 from broker.core.hub import Topic
 from broker.core.identity import SessionId
+from broker.streams.connection import Position
 from broker.wire import eventid, modern, sse
 from broker.wire.cue import HANDSHAKE_PLAIN, Cue, handshake_head, modern_tail
 from broker.wire.encoding import RequestId

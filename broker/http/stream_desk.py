@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from broker.connection import CloseReason, Connection
+from broker.streams.connection import CloseReason, Connection
 
 
 class StreamDesk:

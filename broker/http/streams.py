@@ -3,10 +3,10 @@
 import asyncio
 from typing import TypeVar
 
-from broker.connection import Connection
 from broker.http.exchange import STREAM_HEADERS, Exchange
 from broker.http.writer import AsgiWriter
 from broker.replica import Replica
+from broker.streams.connection import Connection
 
 W = TypeVar("W")
 

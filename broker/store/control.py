@@ -3,7 +3,7 @@
 Each act reads, decides, and writes by one script (lua/control.lua) that does nothing if anything was changed
 meanwhile; then it is decided anew. Whatever ends or narrows access is also announced in the tenant's log, so
 that replicas meet it in order with the changes; a replica that missed that finds the raised count within a
-second (broker/guard.py).
+second (broker/streams/guard.py).
 """
 
 import json

@@ -16,7 +16,8 @@ ROOTS = {"app", "server", "dev", "__main__", "cli"}
 """Composition roots: they may see all, and only each other sees them."""
 
 REPLICA = "replica"
-"""The running broker is broker/replica.py and the modules beside it that are no layer of their own."""
+"""The running broker: broker/replica.py and what stands beside it that is no layer of its own, its parts
+(tailing, streams, callbacks, tenants) included."""
 
 MAY: dict[str, set[str]] = {
     "core": {"core"},

@@ -8,8 +8,8 @@ import asyncio
 import sys
 from typing import Any
 
-from broker import resync
 from broker.__main__ import main
+from broker.tailing import resync
 
 
 async def _compare(self: resync.Resync, tail: Any, why: Any) -> None:

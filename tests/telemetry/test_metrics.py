@@ -9,9 +9,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from broker.connection import CloseReason
 from broker.core.errors import BrokerError
 from broker.core.log import Discontinuity
+from broker.streams.connection import CloseReason
 from broker.telemetry import catalogue
 from broker.telemetry.catalogue import CATALOGUE, PROCESS, SERIES
 from broker.telemetry.exposition import Exposition

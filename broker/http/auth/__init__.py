@@ -3,13 +3,13 @@
 from typing import NamedTuple
 
 from broker.core.errors import Misconfigured
-from broker.directory import Directory
 from broker.http.auth.challenge import Challenge, canonical
 from broker.http.auth.gate import ClosedGate, Gate
 from broker.http.auth.keys import KeyAuth
 from broker.http.auth.open import OpenGate
 from broker.http.auth.tokens import TokenAuth
 from broker.settings import Settings
+from broker.tenants.directory import Directory
 
 __all__ = ["Auth", "build"]
 

@@ -17,8 +17,8 @@ from typing import Protocol
 from broker.core import apikey
 from broker.core.errors import BrokerError, Forbidden, TenantNotFound, Unauthenticated
 from broker.core.identity import Principal, TenantId
-from broker.directory import Directory
 from broker.http.auth.challenge import Challenge
+from broker.tenants.directory import Directory
 
 _BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +([A-Za-z0-9\-._~+/]+=*)", re.ASCII)
 

@@ -5,7 +5,7 @@ import time
 from broker.core import apikey
 from broker.core.errors import Unauthenticated
 from broker.core.identity import Principal
-from broker.directory import Directory
+from broker.tenants.directory import Directory
 
 REFUSED = "This API key is unknown, or has ended."
 

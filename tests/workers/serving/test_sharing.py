@@ -1,15 +1,15 @@
-"""Which requests share an execution, decided without Redis (broker/sharing.py)."""
+"""Which requests share an execution, decided without Redis (broker/callbacks/sharing.py)."""
 
 import asyncio
 import itertools
 
 import pytest
 
+from broker.callbacks.sharing import Ask, Sharing
 from broker.core.declaration import CallRequest, CallResult, Contents, Failure
 from broker.core.errors import WorkerLate, WorkerUnavailable
 from broker.core.identity import TenantId
 from broker.core.revision import Stamp
-from broker.sharing import Ask, Sharing
 from tests.support.wait import until
 
 TENANT = TenantId("t")

@@ -7,7 +7,7 @@ the openings did, and an idle stream costs no timer of its own.
 import asyncio
 from typing import Any
 
-from broker.connection import Connection
+from broker.streams.connection import Connection
 
 
 class Wheel:

@@ -16,17 +16,17 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from broker.calls import Calls, contents
+from broker.callbacks.calls import Calls, contents
+from broker.callbacks.sharing import Answer, Ask
+from broker.callbacks.templates import Templates
 from broker.core.access import may_read
 from broker.core.declaration import CallRequest, Failure, Instances, Kind, Values
 from broker.core.errors import BrokerError, WorkerFailed
 from broker.core.identity import LIST, Principal, ResourceKey
 from broker.core.revision import ABSENT, Stamp
-from broker.sharing import Answer, Ask
 from broker.store.log import LogStore
 from broker.store.registry import Declared
 from broker.store.resources import Callback, Found
-from broker.templates import Templates
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from broker.core.hub import Hub, Topic
 from broker.core.log import Discontinuity
 from broker.store.keys import Keys
 from broker.store.log import REVISIONS_PER_CALL, LogStore
-from broker.tail import Tail
+from broker.tailing.tail import Tail
 from broker.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)

@@ -19,6 +19,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from broker.callbacks.inbox import Inbox
+from broker.callbacks.sharing import Ask, Sharing
 from broker.core.declaration import CallResult, Contents, Failure, decode_result
 from broker.core.errors import (
     BadRequest,
@@ -30,8 +32,6 @@ from broker.core.errors import (
     WorkerUnavailable,
 )
 from broker.core.identity import TenantId
-from broker.inbox import Inbox
-from broker.sharing import Ask, Sharing
 from broker.store import registry
 from broker.store.calls import CallStore
 from broker.store.client import Client
@@ -86,7 +86,7 @@ class Calls:
         self._spawn = spawn
         self._metrics = metrics
         self.admit: Callable[[TenantId], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
-        """What a call waits for and may be refused by: the tenant's quota (quotas.py)."""
+        """What a call waits for and may be refused by: the tenant's quota (tenants/quotas.py)."""
         self._pending: dict[str, _Pending] = {}
         self._running: Counter[TenantId] = Counter()
         self._inbox = Inbox(store, self._deliver, spawn)

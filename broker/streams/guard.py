@@ -22,12 +22,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from broker.connection import CloseReason, Connection
 from broker.core.errors import BrokerError
 from broker.core.identity import Principal, TenantId
 from broker.core.log import Entry
 from broker.core.tenancy import State
-from broker.directory import Directory
+from broker.streams.connection import CloseReason, Connection
+from broker.tenants.directory import Directory
 
 _log = logging.getLogger(__name__)
 

@@ -22,18 +22,18 @@ import random
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
-from broker.connection import CloseReason, Connection
 from broker.core.access import may_read
 from broker.core.errors import BrokerError, SessionNotFound, Unavailable
 from broker.core.identity import Principal, ResourceKey, SessionId, TenantId
 from broker.core.log import Entry, SessionEvent, SessionOp
 from broker.core.revision import Revision
-from broker.local_session import LocalSession
-from broker.releases import TAKE_SECONDS, Releases
 from broker.replica import Replica
+from broker.sessions.local_session import LocalSession
+from broker.sessions.releases import TAKE_SECONDS, Releases
 from broker.store.log import Beat
 from broker.store.sessions import ANY_OWNER, NO_PROOF, Kept, Proof, SessionStore, Taken
-from broker.tail import Tail
+from broker.streams.connection import CloseReason, Connection
+from broker.tailing.tail import Tail
 
 _log = logging.getLogger(__name__)
 

@@ -135,8 +135,8 @@ class Tail:
     async def _stand(self) -> None:
         """Find a place to read from: where we were, if the log still goes on from there; else its head.
 
-        Either way every watched key is compared (issue: resync after any reconnect): a connection that broke
-        may have hidden that the server is another one.
+        Either way every watched key is compared: a connection that broke may have hidden that the
+        server is another one.
         """
         head, last = await self._store.head(self.number)
         loop = asyncio.get_running_loop()

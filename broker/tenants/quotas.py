@@ -17,13 +17,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from broker.connection import Connection
 from broker.core.errors import BrokerError, StoreUnavailable
 from broker.core.identity import Principal, SessionId, TenantId
 from broker.core.tenancy import Limits
-from broker.directory import Directory
 from broker.store.errors import quota_reached, rate_reached
 from broker.store.quotas import LEASE_MS, QuotaStore, short
+from broker.streams.connection import Connection
+from broker.tenants.directory import Directory
 
 _log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ import time
 from collections import deque
 from typing import Any, Generic, TypeVar
 
-from broker.connection import Connection
 from broker.core.hub import Hub, Topic
+from broker.streams.connection import Connection
 from broker.telemetry.metrics import Metrics
 
 W = TypeVar("W")

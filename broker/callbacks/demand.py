@@ -12,13 +12,13 @@ import asyncio
 import logging
 from typing import Any
 
+from broker.callbacks.templates import Templates, TemplateSet
 from broker.core.errors import BadRequest, BrokerError
 from broker.core.hub import Hub
 from broker.core.identity import ResourceKey, TenantId
 from broker.store import demand
 from broker.store.client import Client
 from broker.store.keys import Keys
-from broker.templates import Templates, TemplateSet
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from broker.core.errors import BrokerError
 from broker.core.identity import ReplicaId
 from broker.core.log import NO_HEAD, Discontinuity
 from broker.store.log import Beat, LogStore
-from broker.tail import Tail
+from broker.tailing.tail import Tail
 from broker.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)

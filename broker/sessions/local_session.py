@@ -1,4 +1,4 @@
-"""What this replica knows of one session that has a GET stream here. State only; sessions.py decides."""
+"""What this replica knows of one session that has a GET stream here. State only; ownership.py decides."""
 
 import asyncio
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from broker.core.identity import Principal, SessionId
 
 if TYPE_CHECKING:
-    from broker.connection import Connection
     from broker.core.log import SessionEvent
     from broker.core.revision import Revision
+    from broker.streams.connection import Connection
 
 W = TypeVar("W")
 

@@ -1,0 +1,1 @@
+"""Following the logs: `tail` reads one, `heart` checks it, `resync` repairs what it may have hidden."""

@@ -1,0 +1,1 @@
+"""Tenants on this replica: `directory` knows them, `quotas` counts what they hold."""
