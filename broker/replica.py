@@ -1,8 +1,8 @@
 """The running broker: one replica's hub, logs, connections and background tasks, and their life.
 
-The only mutator of the hub beside sessions/ownership.py. Knows no HTTP and no dialect: connections come with a
-renderer and a writer, keys come from wire/ as `ResourceKey`. Everything long-lived runs in the task group of `run`;
-one that dies takes the replica with it, loudly.
+The only mutator of the hub beside sessions/ownership.py. Knows no HTTP and no dialect: connections come with
+a renderer and a writer, keys come from wire/ as `ResourceKey`. Everything long-lived runs in the task group
+of `run`; one that dies takes the replica with it, loudly.
 """
 
 import asyncio

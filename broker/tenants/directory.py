@@ -1,9 +1,9 @@
 """This replica's view of tenants and API keys: what a request asks of them, at most a second old.
 
-A record that was revoked is dropped when its entry comes or the control count has risen (streams/guard.py); the
-age is the bound if both are missed. While Redis is away a known record goes on being believed, however old:
-nothing can be revoked then, and whatever such a caller could read or change needs Redis itself; but discovery
-and open streams go on (promise 10). What is unknown is not remembered: a new key works at once.
+A record that was revoked is dropped when its entry comes or the control count has risen (streams/guard.py);
+the age is the bound if both are missed. While Redis is away a known record goes on being believed, however
+old: nothing can be revoked then, and whatever such a caller could read or change needs Redis itself; but
+discovery and open streams go on (promise 10). What is unknown is not remembered: a new key works at once.
 """
 
 import asyncio
