@@ -33,12 +33,14 @@ class Asked:
     body: bytes
 
 
-@dataclass(frozen=True)
+@dataclass
 class Served:
     """Which replica got which request."""
 
     replica: Address
     asked: Asked
+    is_over: bool = False
+    """Whether the response has ended, however it ended."""
 
 
 class Balancer:
@@ -111,12 +113,14 @@ class Balancer:
                 reader, writer = await asyncio.open_connection(*replica)
             except OSError:
                 continue
-            self.served.append(Served(replica, asked))
+            served = Served(replica, asked)
+            self.served.append(served)
             upstream = _Side(h11.Connection(h11.CLIENT), reader, writer)
             leaving = asyncio.create_task(_pass_end_on(client, upstream))
             try:
                 await _relay(asked, client, upstream)
             finally:
+                served.is_over = True
                 leaving.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await leaving
