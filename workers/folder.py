@@ -120,6 +120,7 @@ class FolderWorker:
     folder: Folder
     publisher: Publisher
     scopes: tuple[str, ...] = ()
+    subjects: tuple[str, ...] | None = None
     is_published: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after the first look that went through."""
 
@@ -249,6 +250,7 @@ class FolderWorker:
                 title=_title(contents, mime_type),
                 mime_type=mime_type,
                 scopes=self.scopes,
+                subjects=self.subjects,
             )
         except (OSError, BadRequest, Conflict, LimitReached) as error:
             self._leave_out(uri, found, error, change)

@@ -189,6 +189,7 @@ class RowsWorker:
     rows: Rows
     publisher: Publisher
     scopes: tuple[str, ...] = ()
+    subjects: tuple[str, ...] | None = None
     is_published: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after the first look that went through."""
 
@@ -308,6 +309,7 @@ class RowsWorker:
                     name=f"{self.rows.table} {key}",
                     mime_type="application/json",
                     scopes=self.scopes,
+                    subjects=self.subjects,
                 )
             )
         for result in await self.publisher.publish_many(items):

@@ -15,7 +15,7 @@ from typing import Any, TypedDict, cast
 from broker.core.declaration import MAX_COMPLETIONS, Contents, Declaration, Instances, Values
 from broker.core.errors import BadRequest, BrokerError, InvalidDeclaration, NotFound
 from broker.core.identity import check_uri
-from broker.core.publication import CacheScope, check_scopes, encode_contents, encode_meta
+from broker.core.publication import CacheScope, check_rule, encode_contents, encode_meta
 from broker.core.uri_template import BadValue, UriTemplate, is_template
 from workers.context import Context
 from workers.paths import refusal
@@ -43,6 +43,7 @@ class Terms:
     ttl: timedelta | float | None = None
     cache_scope: CacheScope | None = None
     scopes: Iterable[str] = ()
+    subjects: Iterable[str] | None = None
     personal: bool | None = None
     safe: bool = True
     exempt: Collection[str] = ()
@@ -152,7 +153,7 @@ class Resource:
             ),
             ttl_ms=_milliseconds(self.terms.ttl),
             cache_scope=self.terms.cache_scope or ("private" if is_personal else None),
-            scopes=frozenset(check_scopes(self.terms.scopes)),
+            scopes=frozenset(check_rule(self.terms.scopes, self.terms.subjects)),
             is_personal=is_personal,
             has_list=self.lister is not None,
             completes=tuple(sorted(self.completers)),

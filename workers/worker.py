@@ -101,6 +101,7 @@ class Worker:
         ttl: timedelta | float | None = None,
         cache_scope: CacheScope | None = None,
         scopes: Iterable[str] = (),
+        subjects: Iterable[str] | None = None,
         personal: bool | None = None,
         list: Function | None = None,  # noqa: A002 # what the SDKs' users call it
         safe: bool | None = None,
@@ -111,7 +112,8 @@ class Worker:
 
         `mime_type` is never guessed; with None, JSON is application/json and all else has no type. `ttl` (a
         timedelta or seconds) is for how long a result may be shared and cached. `scopes` are required of the
-        caller. A function that takes a `Context` is `personal`: its results are not shared between callers.
+        caller; with `subjects` it must be one of them (an empty list is nobody). A function that takes a
+        `Context` is `personal`: its results are not shared between callers.
         `list` returns the template's instances. `exempt` names the variables that may hold anything, not
         only safe relative paths. `replace` allows `uri` to be declared already.
 
@@ -128,7 +130,7 @@ class Worker:
             size=size,
         )
         is_safe = self._safe if safe is None else safe
-        terms = Terms(ttl, cache_scope, tuple(scopes), personal, is_safe, frozenset(exempt))
+        terms = Terms(ttl, cache_scope, scopes, subjects, personal, is_safe, frozenset(exempt))
 
         def declare(function: F) -> F:
             if uri in self._resources and not replace:

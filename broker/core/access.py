@@ -1,9 +1,11 @@
 """Who may see what: one question for list, read, templates, completion, subscribe and cues (promise 8).
 
 A rule is what a resource requires of whoever sees it: scopes, all of which the caller must have, and
-subjects, one of which it must be; without subjects anybody of the tenant. It is one frozen set of words, as
-it is stored beside the resource and travels in the log: a scope is itself, a subject is percent-encoded
-behind a double quote, which no scope contains (RFC 6749, 3.3).
+subjects, one of which it must be; without subjects anybody of the tenant. A list of subjects that is empty is
+a rule, too, and nobody fulfils it: who takes the last name off an allow-list must not open it to everybody.
+It is one frozen set of words, as it is stored beside the resource and travels in the log: a scope is itself,
+a subject is percent-encoded behind a double quote, which no scope contains (RFC 6749, 3.3); the quote alone
+is nobody.
 
 A well-formed URI that is unknown or forbidden is subscribed to all the same and stays silent, so `may_read`
 is also what decides about each cue.
@@ -26,6 +28,8 @@ MAX_SUBJECT = 512
 """Characters of a subject as it is written in an allow-list."""
 
 _SUBJECT = '"'
+_NOBODY = _SUBJECT
+"""The word of an empty allow-list; no caller's word, since no subject is empty."""
 
 
 def may_read(principal: Principal, rule: frozenset[str]) -> bool:
@@ -48,14 +52,15 @@ def subject_word(subject: str) -> str:
     return _SUBJECT + quote(subject, safe="/:@")
 
 
-def parted(rule: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the scopes and the subjects of a rule, as they were given."""
+def parted(rule: Iterable[str]) -> tuple[list[str], list[str] | None]:
+    """Return the scopes and the subjects of a rule, as they were given; None for no list of subjects."""
     scopes = sorted(word for word in rule if word[0] != _SUBJECT)
-    return scopes, sorted(unquote(word[1:]) for word in rule if word[0] == _SUBJECT)
+    subjects = [word for word in rule if word[0] == _SUBJECT]
+    return scopes, sorted(unquote(word[1:]) for word in subjects if word != _NOBODY) if subjects else None
 
 
 def check_subjects(subjects: Iterable[str]) -> tuple[str, ...]:
-    """Return the words of an allow-list, each once.
+    """Return the words of an allow-list, each once; of an empty one, the word that nobody has.
 
     Raises:
         InvalidContents: a single string, or what cannot be a subject.
@@ -69,4 +74,4 @@ def check_subjects(subjects: Iterable[str]) -> tuple[str, ...]:
             raise InvalidContents(f"{subject!a} is no subject: it is text without control characters.")
         if len(subject) > MAX_SUBJECT:
             raise TooLarge(f"A subject has at most {MAX_SUBJECT} characters; this one has {len(subject)}.")
-    return tuple(sorted({subject_word(subject) for subject in given}))
+    return tuple(sorted({subject_word(subject) for subject in given})) or (_NOBODY,)

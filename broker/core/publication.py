@@ -92,8 +92,8 @@ class Description(TypedDict, total=False):
     `name` defaults to the last segment of the URI. `size` is in bytes before any encoding and is not
     guessed: a size that followed the contents would change the list at every publish.
     `scopes` are required of whoever lists, reads or hears of it; with `subjects` it must be one of them, as
-    principals are called ("key:ci", "https://issuer#sub"). `ttl_ms` and `cache_scope` are the caching
-    hints of 2026-07-28, "CacheableResult".
+    principals are called ("key:ci", "https://issuer#sub"); an empty list is nobody. `ttl_ms` and
+    `cache_scope` are the caching hints of 2026-07-28, "CacheableResult".
     """
 
     name: str | None
@@ -104,7 +104,7 @@ class Description(TypedDict, total=False):
     icons: Any
     size: int | None
     scopes: Iterable[str]
-    subjects: Iterable[str]
+    subjects: Iterable[str] | None
     ttl_ms: int | None
     cache_scope: CacheScope | None
 
@@ -148,12 +148,7 @@ def describe(
     mime_type = _line("mime_type", about.get("mime_type"))
     body, mime_type = encode_contents(key.uri, contents, mime_type, max_content_bytes)
     meta = encode_meta(key.uri, mime_type, about)
-    scopes = _scopes(about.get("scopes"), about.get("subjects"))
-    if len(" ".join(scopes)) > MAX_RULE_BYTES:
-        raise TooLarge(
-            f"What a resource requires, scopes and subjects, takes at most {MAX_RULE_BYTES} bytes; require a "
-            "scope that these subjects have."
-        )
+    scopes = check_rule(about.get("scopes"), about.get("subjects"))
     ttl_ms = _integer("ttl_ms", about.get("ttl_ms"))
     cache_scope = about.get("cache_scope")
     if cache_scope not in (None, "public", "private"):
@@ -220,10 +215,24 @@ def check_version(version: int | None) -> int | None:
     return _integer("version", version)
 
 
-def _scopes(scopes: Any, subjects: Any) -> tuple[str, ...]:
-    """Return a rule. Only None is no rule: what is false in another way is a mistake, and must not open."""
+def check_rule(scopes: Any, subjects: Any) -> tuple[str, ...]:
+    """Return the words of a rule (core/access.py).
+
+    Only None is no rule: what is false in another way is a mistake, and must not open; an empty list of
+    subjects is nobody.
+
+    Raises:
+        InvalidContents: what can be no scope, or no subject.
+        TooLarge: more than fits in a log entry.
+    """
     required = () if scopes is None else check_scopes(scopes)
-    return required if subjects is None else required + check_subjects(subjects)
+    rule = required if subjects is None else required + check_subjects(subjects)
+    if len(" ".join(rule)) > MAX_RULE_BYTES:
+        raise TooLarge(
+            f"What a resource requires, scopes and subjects, takes at most {MAX_RULE_BYTES} bytes; require a "
+            "scope that these subjects have."
+        )
+    return rule
 
 
 def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:

@@ -77,7 +77,11 @@ _RESOURCE: dict[str, Any] = {
         "annotations": {"type": "object"},
         "icons": {"type": "array", "items": {"type": "object"}},
         "scopes": {"type": "array", "items": _TEXT, "description": "Required to read or to hear of it."},
-        "subjects": {"type": "array", "items": _TEXT, "description": "Who alone may read or hear of it."},
+        "subjects": {
+            "type": "array",
+            "items": _TEXT,
+            "description": "Who alone may read or hear of it; [] is nobody.",
+        },
         "idempotencyKey": _TEXT,
         "expect": {"type": "string", "description": 'A revision, "exists" or "absent".'},
     },

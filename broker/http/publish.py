@@ -280,7 +280,7 @@ def _shown(uri: str, stored: Stored | None, headers: Mapping[str, str]) -> Respo
     scopes, subjects = parted(stored.scopes)
     if scopes:
         rest["scopes"] = scopes
-    if subjects:
+    if subjects is not None:
         rest["subjects"] = subjects
     if stored.ttl_ms is not None:
         rest["ttlMs"] = stored.ttl_ms

@@ -1,20 +1,23 @@
 """What a resource requires, asked at every way in: list, read, listen, subscribe, cues, catch-up, removal."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from broker.core.access import check_subjects, may_read, parted
 from broker.core.backlog import Backlog
+from broker.core.declaration import Declaration
 from broker.core.errors import InvalidContents, TooLarge
 from broker.core.hub import Hub
 from broker.core.identity import Principal, ResourceKey, TenantId
 from broker.core.log import CHANGE, REMOVE, Entry
-from broker.core.publication import describe
+from broker.core.publication import Description, describe
 from broker.core.revision import Revision
 from broker.wire.extension import KNOWN, REVISIONS
 from tests.support.mcp import Modern, RpcError
 from tests.tenants.yard import Caller, Yard
+from workers import Worker
+from workers.serving import serving
 
 OPEN, SECRET = "docs://open", "docs://secret"
 ACME = TenantId("acme")
@@ -22,6 +25,10 @@ ACME = TenantId("acme")
 
 def who(subject: str = "key:ann", *scopes: str) -> Principal:
     return Principal(ACME, subject, frozenset(scopes))
+
+
+def _echo(x: str) -> str:
+    return x
 
 
 # -- the rule itself ---------------------------------------------------------------------------------------
@@ -41,6 +48,8 @@ def who(subject: str = "key:ann", *scopes: str) -> Principal:
         (who("key:ann", "a"), ("a", '"key:ben'), False),
         (who("key:ann", '"key:ben'), ('"key:ben',), False),
         (who("a b%\n"), ('"a%20b%25%0A',), True),
+        (who("key:ann"), ('"',), False),
+        (who("key:ann", '"'), ('"',), False),
         (Principal(ACME, "anonymous", None), ("a", '"key:ben'), True),
     ],
     ids=str,
@@ -56,6 +65,29 @@ def test_all_scopes_and_one_of_the_subjects(
 def test_an_allow_list_comes_back_as_it_was_given() -> None:
     given = ["https://as.example/realms/x#ä b", "key:ci"]
     assert parted(check_subjects(given)) == ([], sorted(given))
+    assert parted(check_subjects([])) == ([], [])
+    assert parted(["a"]) == (["a"], None)
+
+
+def test_only_what_has_no_allow_list_is_open_and_an_empty_one_is_nobodys() -> None:
+    """An empty list was taken for none: whoever removed the last subject opened the resource to everybody."""
+    lists: tuple[Description, ...] = ({}, {"subjects": None}, {"subjects": []})
+    key = ResourceKey(ACME, OPEN)
+    rules = [describe(key, "x", **cast("Any", given)).scopes for given in lists]
+    assert [may_read(who("key:ann", "a"), frozenset(rule)) for rule in rules] == [True, True, False]
+    nobodys = describe(key, "x", subjects=iter(()))
+    assert nobodys.digest != describe(key, "x").digest
+
+
+def test_a_worker_declares_the_same_rules_as_a_publisher() -> None:
+    worker = Worker("rules")
+    worker.resource("a://{x}", scopes="board council", subjects=["key:ann"])(_echo)
+    worker.resource("b://{x}", subjects=[])(_echo)
+    declared = {each.uri: Declaration.decode(each.encode()) for each in worker.declarations()}
+    assert declared["a://{x}"].scopes == {"board", "council", '"key:ann'}
+    assert not may_read(who("key:ann"), declared["b://{x}"].scopes)
+    with pytest.raises(InvalidContents):
+        worker.resource("c://{x}", subjects="key:ann")(_echo)
 
 
 @pytest.mark.parametrize("bad", ["key:ci", [""], ["a\nb"], [7]], ids=str)
@@ -167,6 +199,46 @@ async def test_what_names_subjects_is_read_by_these_alone(board: Caller, reader:
     await refusal(board.modern(), SECRET)
     shown = await board.http.get(f"{board.api}/resources", params={"uri": SECRET})
     assert shown.json()["subjects"] == ["key:reader"]
+
+
+async def test_whoever_takes_the_last_name_off_an_allow_list_closes_it_for_readers_and_streams(
+    board: Caller, reader: Caller
+) -> None:
+    async def let(*subjects: str) -> None:
+        resource = {"uri": SECRET, "text": f"{len(subjects)}", "subjects": subjects}
+        answer = await board.http.post(f"{board.api}/publish", json={"resources": [resource]})
+        assert answer.json()["results"][0]["status"] == "published"
+
+    await let("key:reader")
+    async with await reader.modern().listen([SECRET, OPEN]) as stream:
+        await let()
+        await board.publish(OPEN, "x")
+        await stream.cue(OPEN)
+        assert stream.cues == [OPEN]
+        for one in (board, reader):
+            await refusal(one.modern(), SECRET)
+            assert await one.modern().list() == [OPEN]
+        shown = await board.http.get(f"{board.api}/resources", params={"uri": SECRET})
+        assert shown.json()["subjects"] == []
+        await let("key:reader")
+        await stream.cue(SECRET)
+    assert (await reader.modern().read(SECRET))[0]["text"] == "1"
+
+
+async def test_a_template_for_some_subjects_is_not_there_for_others(
+    yard: Yard, acme: str, board: Caller, reader: Caller
+) -> None:
+    worker = Worker("some", tenants=[acme])
+    worker.resource("some://{x}", subjects=["key:reader"])(_echo)
+    worker.resource("none://{x}", subjects=[])(_echo)
+    async with serving(worker, url=yard.fleet.redis_url, prefix=yard.fleet.prefix):
+        assert (await reader.modern().read("some://1"))[0]["text"] == "1"
+        for one, uri in ((board, "some://1"), (board, "none://1"), (reader, "none://1")):
+            unknown, forbidden = (
+                await refusal(one.modern(), "docs://nobody"),
+                await refusal(one.modern(), uri),
+            )
+            assert unknown.message.replace("docs://nobody", uri) == forbidden.message
 
 
 async def test_an_acknowledgement_confirms_nothing_of_what_is_forbidden(
