@@ -15,8 +15,6 @@ from workers import Publisher
 
 pytestmark = pytest.mark.requirement("client.raw")
 
-STEPS_PER_CRASH = 7
-
 
 @pytest.fixture
 async def change(publisher: Publisher) -> Callable[[], Awaitable[object]]:
@@ -41,9 +39,13 @@ async def own_publisher(redis_server: RedisServer, prefix: str) -> AsyncIterator
         yield publisher
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("per_crash", [7, pytest.param(1, marks=pytest.mark.full)])
 @pytest.mark.parametrize("steps", [HANDSHAKE_STEPS, MODERN_STEPS], ids=["handshake", "modern"])
 async def test_a_fleet_passes_while_its_replicas_crash_and_return_between_the_steps(
     steps: list[Step],
+    *,
+    per_crash: int,
     new_fleet: Callable[..., Fleet],
     redis_server: RedisServer,
     http: httpx.AsyncClient,
@@ -57,7 +59,7 @@ async def test_a_fleet_passes_while_its_replicas_crash_and_return_between_the_st
         Asking(http, fleet.url, "default"), lambda: own_publisher.publish(WATCHED, str(next(counter)))
     )
     for number, step in enumerate(steps):
-        if number % STEPS_PER_CRASH == 0:
-            crashing = fleet[number // STEPS_PER_CRASH % 2]
+        if number % per_crash == 0:
+            crashing = fleet[number // per_crash % 2]
             await asyncio.to_thread(crashing.restart)
         await step(checks)
