@@ -9,6 +9,8 @@ Exit codes as those of `broker`: 0 done, 1 trying again may help, 2 something mu
 import argparse
 import asyncio
 import contextlib
+import logging as events
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -20,6 +22,11 @@ from workers.calling import ServingRules
 from workers.loading import load
 from workers.publisher import Publisher
 from workers.serving import serve
+
+_log = events.getLogger(__name__)
+
+LAST_SECONDS = 1.0
+"""How long what is left may take to end."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -137,6 +144,22 @@ async def _until_signal(arguments: argparse.Namespace) -> None:
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await task
+    await _end_the_rest()
+
+
+async def _end_the_rest() -> None:
+    """Leave no function behind that ignores its cancellation: asyncio would wait for it for ever."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    if not rest:
+        return
+    for each in rest:
+        each.cancel()
+    _, pending = await asyncio.wait(rest, timeout=LAST_SECONDS)
+    if pending:
+        _log.error("functions_ignore_the_end", extra={"count": len(pending)})
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

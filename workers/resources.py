@@ -5,6 +5,7 @@ runs when its resource is read, never when it is listed.
 """
 
 import inspect
+import itertools
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,7 +14,7 @@ from datetime import timedelta
 from typing import Any, TypedDict, cast
 
 from broker.core.declaration import MAX_COMPLETIONS, Contents, Declaration, Instances, Values
-from broker.core.errors import BadRequest, BrokerError, InvalidDeclaration, NotFound
+from broker.core.errors import BadRequest, BrokerError, InvalidContents, InvalidDeclaration, NotFound
 from broker.core.identity import check_uri
 from broker.core.publication import CacheScope, check_rule, encode_contents, encode_meta
 from broker.core.uri_template import BadValue, UriTemplate, is_template
@@ -22,6 +23,11 @@ from workers.paths import refusal
 from workers.signature import Binding, Function, Signature, doc_of, name_of
 
 log = logging.getLogger(__name__)
+
+MAX_INSTANCES = 100_000
+"""How many instances a list callback may return; pages of resources/list are cut from all of them."""
+MAX_COUNTED = 100_000
+"""How many values a completion callback may return to be counted; clients get the first hundred."""
 
 
 class About(TypedDict, total=False):
@@ -206,7 +212,7 @@ class Resource:
         One bad instance is logged and left out; it does not take the list away from everybody.
         """
         metas: dict[str, bytes] = {}
-        for each in result:
+        for each in _at_most(result, MAX_INSTANCES, f"The list of {self.uri!a}"):
             try:
                 instance = _instance(each)
                 self.arguments(instance.uri)
@@ -256,7 +262,7 @@ class Callback:
 def completion(result: Any) -> Values:
     """Return what a completion callback's result comes to: at most 100 values, and how many there are."""
     found = result if isinstance(result, Completion) else Completion(cast("Iterable[str]", result))
-    values = tuple(str(value) for value in found.values)
+    values = tuple(_shown(each) for each in _at_most(found.values, MAX_COUNTED, "A completion"))
     total = found.total
     if total is None and not found.has_more:
         total = len(values)
@@ -264,6 +270,33 @@ def completion(result: Any) -> Values:
     if has_more is None:
         has_more = len(values) > MAX_COMPLETIONS or (total is not None and total > len(values))
     return Values(values[:MAX_COMPLETIONS], total, has_more or len(values) > MAX_COMPLETIONS)
+
+
+def _at_most(found: Iterable[Any], most: int, what: str) -> list[Any]:
+    """Return all of `found`, which may be a generator that never ends.
+
+    Raises:
+        InvalidContents: there are more than `most`.
+    """
+    taken = list(itertools.islice(found, most + 1))
+    if len(taken) > most:
+        raise InvalidContents(f"{what} returned more than {most} values; return fewer.")
+    return taken
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    if not _is_text(text):
+        raise InvalidContents(f"A completion returned {text!a}, half of a surrogate pair; return real text.")
+    return text
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _about(uri: str, function: Function, about: About) -> About:

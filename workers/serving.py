@@ -180,7 +180,7 @@ class Server:
                 for tenant, entry, fields in await self._notes.notes(self._after):
                     self._after[tenant] = entry
                     if fields.get(b"k") == b"x":
-                        self._calling.cancel(fields[b"c"].decode())
+                        self._calling.cancel(fields.get(b"c", b"").decode(errors="replace"))
                     elif fields.get(b"k") == b"w":
                         self._tending.wake()
             except BrokerError:

@@ -286,11 +286,11 @@ class Worker:
         except TimeoutError:
             log.warning("call out of time", extra=_fields(request, call_id))
             return Failure("internal", f"The worker did not answer in time (call {call_id}).", call_id)
-        except NotFound as error:
-            return Failure("not_found", str(error), call_id)
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             if type(error) is BadRequest:
-                return Failure("invalid", str(error), call_id)
+                return Failure("invalid", _said(error), call_id)
+            if isinstance(error, NotFound):
+                return Failure("not_found", _said(error), call_id)
             return self._failed(error, request, call_id)
         finally:
             context.cancel()
@@ -338,8 +338,11 @@ class Worker:
         context = Context(request, call_id, log)
         try:
             await self._execution.run(callback.function, callback.given((uri,), context), lambda _: None)
-        except (Exception, SystemExit):
+        except Exception:
             log.exception("demand callback failed", extra=_fields(request, call_id))
+        finally:
+            # A sync function that polls in its thread learns only from this that it may end.
+            context.cancel()
 
     # --- Following
 
@@ -379,3 +382,12 @@ class Worker:
 
 def _fields(request: CallRequest, call_id: str) -> dict[str, Any]:
     return {"call": call_id, "kind": request.kind, "uri": request.uri, "tenant": request.tenant}
+
+
+def _said(error: Exception) -> str:
+    """Return the error's own sentence; an author's subclass may fail to have one."""
+    try:
+        return str(error).encode("utf-8", "backslashreplace").decode()
+    except Exception:
+        log.exception("error without a sentence")
+        return ""

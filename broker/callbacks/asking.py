@@ -21,7 +21,7 @@ from broker.callbacks.sharing import Answer, Ask
 from broker.callbacks.templates import Templates
 from broker.core.access import may_read
 from broker.core.declaration import CallRequest, Failure, Instances, Kind, Values
-from broker.core.errors import BrokerError, WorkerFailed
+from broker.core.errors import BadRequest, BrokerError, WorkerFailed
 from broker.core.identity import LIST, Principal, ResourceKey
 from broker.core.revision import ABSENT, Stamp
 from broker.store.log import LogStore
@@ -61,11 +61,16 @@ class Callbacks:
         """
         if found.callback is not None and may_read(who, found.callback.scopes):
             return found.callback
-        declared = (await self._templates.of(who.tenant)).match(uri)
+        match = (await self._templates.of(who.tenant)).match(uri)
         is_taken = found.stored is not None or found.callback is not None
-        if is_taken or declared is None or not may_read(who, declared.declaration.scopes):
+        if is_taken or match is None:
             return None
+        declared, bad = match
         declaration = declared.declaration
+        if not may_read(who, declaration.scopes):
+            return None
+        if bad is not None:
+            raise BadRequest(f"In {uri!a}, {bad}.")
         return Callback(
             group=declared.group,
             declared=declaration.uri,

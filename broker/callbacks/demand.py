@@ -13,7 +13,7 @@ import logging
 from typing import Any
 
 from broker.callbacks.templates import Templates, TemplateSet
-from broker.core.errors import BadRequest, BrokerError
+from broker.core.errors import BrokerError
 from broker.core.hub import Hub
 from broker.core.identity import ResourceKey, TenantId
 from broker.store import demand
@@ -97,8 +97,9 @@ class Demand:
 
 def _asked_by(templates: TemplateSet, uri: str) -> str | None:
     """Return the group that wants to know whether `uri` is watched."""
-    try:
-        declared = templates.fixed.get(uri) or templates.match(uri)
-    except BadRequest:
-        return None
+    declared = templates.fixed.get(uri)
+    if declared is None:
+        declared, bad = templates.match(uri) or (None, None)
+        if bad is not None:
+            return None
     return declared.group if declared is not None and declared.declaration.wants_demand else None

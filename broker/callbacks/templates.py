@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from broker.core.errors import BadRequest, BrokerError
+from broker.core.errors import BrokerError
 from broker.core.identity import TEMPLATES, ResourceKey, TenantId
 from broker.core.revision import ABSENT, Stamp
 from broker.core.uri_template import BadValue, UriTemplate
@@ -31,18 +31,16 @@ class TemplateSet:
     fixed: dict[str, Declared] = field(default_factory=dict[str, Declared])
     """Fixed URIs that want demand."""
 
-    def match(self, uri: str) -> Declared | None:
-        """Return the template that answers for `uri`: of those that match, the most specific.
+    def match(self, uri: str) -> tuple[Declared, BadValue | None] | None:
+        """Return the template that answers for `uri`, and a value in it that cannot be decoded.
 
-        Raises:
-            BadRequest: it matches, with a value that cannot be decoded.
+        Of those that match it is the most specific. Whether the caller may see the template must be asked
+        before anything is said about the value.
         """
         for template, declared in self.ordered:
             found = template.match(uri)
-            if isinstance(found, BadValue):
-                raise BadRequest(f"In {uri!a}, {found}.")
             if found is not None:
-                return declared
+                return declared, found if isinstance(found, BadValue) else None
         return None
 
     def get(self, text: str) -> Declared | None:

@@ -226,7 +226,10 @@ def _dump(said: Mapping[str, Any]) -> bytes:
 
 
 def _load(data: bytes, what: str) -> dict[str, Any]:
-    said = json.loads(data)
+    try:
+        said = json.loads(data)
+    except RecursionError:
+        raise ValueError(f"not a {what}: nested too deeply") from None
     if not isinstance(said, dict):
         raise ValueError(f"not a {what}: no object")  # noqa: TRY004 # what bytes say is a value, not a type
     return cast("dict[str, Any]", said)

@@ -273,6 +273,9 @@ def _entries(contents: Any, limit: int) -> tuple[Sequence[Contents], bool]:
         case Contents():
             return [contents], False
         case str():
+            if len(contents) > limit:
+                # It would be copied and encoded first, for nothing.
+                raise _too_large(len(contents), limit)
             return [Contents(text=contents)], False
         case bytes() | bytearray() | memoryview():
             # Checked before it is copied and encoded; the exact count is made at the end.

@@ -101,8 +101,9 @@ def _entry(reply: bytes) -> str:
 def _letters(reply: Any) -> list[Letter]:
     if not reply:
         return []
+    # Without a call's name it is no answer: nobody waits for "", and the reader must get past it.
     return [
-        Letter(entry.decode(), fields[b"c"].decode(), fields.get(b"v"))
+        Letter(entry.decode(), fields.get(b"c", b"").decode(errors="replace"), fields.get(b"v"))
         for entry, fields in reply[0][1]
         if fields
     ]

@@ -10,6 +10,7 @@ Decided calls as in publishing.py. Rules:
    whether its group died or its next release does not have it.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 from urllib.parse import quote, unquote
@@ -24,6 +25,8 @@ from broker.store.keys import Keys
 from broker.store.publishing import TOMBSTONE_MS, member
 from broker.store.resources import PERSONAL
 from broker.store.scripts import Call, Value, fresh, run, script
+
+_events = logging.getLogger(__name__)
 
 LAPSE_MS = 3000
 """A worker process whose heartbeat is older is gone."""
@@ -195,7 +198,11 @@ async def templates(redis: Client, keys: Keys, tenant: TenantId) -> list[Declare
     declared: list[Declared] = []
     for value in found.values():
         group, _, encoded = value.partition(b"\n")
-        declared.append(Declared(group.decode(), Declaration.decode(encoded)))
+        try:
+            declared.append(Declared(group.decode(), Declaration.decode(encoded)))
+        except ValueError as error:
+            # One that cannot be read must not take the tenant's other templates away.
+            _events.warning("template_unreadable", extra={"tenant": tenant, "why": str(error)})
     return declared
 
 

@@ -7,8 +7,10 @@ Rules:
 2. The answer comes before the acknowledgement: a worker that dies between has its call done twice, never not.
 3. A pending entry without a body (taken back by its caller, or trimmed) is acknowledged and forgotten; a
    consumer that is gone is removed once nothing is pending for it (field report 154).
+4. An entry that is no call is removed and logged: it must not stop one worker after the other.
 """
 
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -21,6 +23,8 @@ from broker.store.registry import CONSUMERS
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
+
+_log = logging.getLogger(__name__)
 
 IDLE_MS = 2500
 """A pending call that nobody said to be at work on for so long is another worker's."""
@@ -76,7 +80,10 @@ class WorkStore:
                 count=count,
                 block=wait_ms,
             )
-        return [task for name, entries in reply or () for task in self._tasks(names[name.decode()], entries)]
+        taken: list[Task] = []
+        for name, entries in reply or ():
+            taken += await self._tasks(names[name.decode()], entries)
+        return taken
 
     async def keep(self, tenant: TenantId, entries: Sequence[str]) -> None:
         """Say that this process is still at work on these."""
@@ -103,7 +110,7 @@ class WorkStore:
             gone = set(ids) - {entry for entry, fields in found if fields}
             if gone:
                 await self._forget_missing(name, gone)
-        return self._tasks(tenant, found)
+        return await self._tasks(tenant, found)
 
     async def answer(self, task: Task, result: bytes) -> None:
         """Send an answer, and be done with the call."""
@@ -186,17 +193,29 @@ class WorkStore:
             if not await self._commands.xrange(name, entry, entry):
                 await self._commands.xack(name, CONSUMERS, entry)
 
-    def _tasks(self, tenant: TenantId, entries: Sequence[tuple[bytes | None, Any]]) -> list[Task]:
-        return [
-            Task(
-                tenant=tenant,
-                group=self._group,
-                entry=entry.decode(),
-                call=fields[b"c"].decode(),
-                replica=fields[b"r"].decode(),
-                budget_ms=int(fields[b"b"]),
-                request=fields[b"q"],
-            )
-            for entry, fields in entries
-            if entry and fields
-        ]
+    async def _tasks(self, tenant: TenantId, entries: Sequence[tuple[bytes | None, Any]]) -> list[Task]:
+        """Return the calls in `entries`; what is none is removed, else each worker would stumble over it."""
+        tasks: list[Task] = []
+        for entry, fields in entries:
+            if not entry or not fields:
+                continue
+            try:
+                tasks.append(self._task(tenant, entry, fields))
+            except (KeyError, ValueError) as error:
+                _log.warning("call_malformed", extra={"entry": entry.decode(), "why": repr(error)})
+                name = self._keys.calls(tenant, self._group)
+                with translated():
+                    await self._commands.xack(name, CONSUMERS, entry)
+                    await self._commands.xdel(name, entry)
+        return tasks
+
+    def _task(self, tenant: TenantId, entry: bytes, fields: dict[bytes, bytes]) -> Task:
+        return Task(
+            tenant=tenant,
+            group=self._group,
+            entry=entry.decode(),
+            call=fields[b"c"].decode(),
+            replica=fields[b"r"].decode(),
+            budget_ms=int(fields[b"b"]),
+            request=fields[b"q"],
+        )

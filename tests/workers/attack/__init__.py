@@ -1,0 +1,1 @@
+"""Attacks on workers: what goes wrong there hurts nobody else."""
