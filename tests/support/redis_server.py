@@ -52,6 +52,7 @@ class RedisServer:
         self.appendonly = appendonly
         self.port = 0
         self._process: Process | None = None
+        self._is_paused = False
 
     def __repr__(self) -> str:
         return f"<RedisServer {self.port} {self._process!r}>"
@@ -72,6 +73,10 @@ class RedisServer:
         return ("127.0.0.1", self.port)
 
     @property
+    def is_paused(self) -> bool:
+        return self._is_paused
+
+    @property
     def process(self) -> Process:
         assert self._process is not None, "the server was never started"
         return self._process
@@ -79,7 +84,7 @@ class RedisServer:
     def start(self) -> None:
         """Start it, on the port it had before if it had one, and wait until it answers."""
         for _ in range(5):
-            port = self.port or free_port()
+            port = self.port or self._free_port()
             self._process = Process("redis", self._argv(port), self.directory / "log")
             self._process.start()
             self.port = port
@@ -94,6 +99,7 @@ class RedisServer:
     def kill(self) -> None:
         """End it as a crash would."""
         self.process.kill()
+        self._is_paused = False
 
     def restart(self, *, keep_data: bool = True) -> None:
         """Crash it and start it again; without `appendonly` or `keep_data` it comes back empty."""
@@ -110,9 +116,11 @@ class RedisServer:
     def pause(self) -> None:
         """Stop its clock: connections stay open and nothing is answered."""
         self.process.pause()
+        self._is_paused = True
 
     def resume(self) -> None:
         self.process.resume()
+        self._is_paused = False
 
     def close(self) -> None:
         """End it and remove its directory."""
@@ -132,6 +140,9 @@ class RedisServer:
             binary(), "--bind", "127.0.0.1", "--port", str(port), "--dir", str(self.directory), "--save", "",
             "--maxmemory-policy", "noeviction", *fsync, *self.options,
         ]  # fmt: skip
+
+    def _free_port(self) -> int:
+        return free_port()
 
     def _is_decided(self) -> bool:
         return not self.process.is_running or self._answers()
