@@ -30,6 +30,7 @@ from broker.http.stream_desk import StreamDesk
 from broker.replica import Pace, Replica
 from broker.sessions.ownership import Sessions
 from broker.settings import Settings
+from broker.shedding import Bounds, Shedding, limits
 from broker.store import publishing
 from broker.store.client import Connect
 from broker.store.control import Control
@@ -128,6 +129,10 @@ class Broker:
         """Stop being ready, and end all streams within the drain window."""
         await self.replica.drain()
 
+    def turned_away(self) -> None:
+        """Count a connection that was one too many."""
+        self.replica.metrics.connection_refused()
+
 
 def build(settings: Settings) -> Broker:
     """Return a broker that is ready to be served; nothing is connected before its lifespan starts.
@@ -145,6 +150,7 @@ def build(settings: Settings) -> Broker:
         metrics,
         _calls(settings),
         traces=_traces(settings),
+        shedding=Shedding(_bounds(settings)),
     )
     control = Control(replica.redis, replica.keys)
     directory = Directory(control)
@@ -244,6 +250,11 @@ def _connect(settings: Settings, url: str) -> Connect:
         connect_timeout=settings.redis.connect_timeout_seconds,
         log_length=settings.log.length,
     )
+
+
+def _bounds(settings: Settings) -> Bounds:
+    shed = settings.shed
+    return Bounds(limits(shed.memory_bytes), shed.descriptors_share, shed.memory_share)
 
 
 def _pace(settings: Settings) -> Pace:

@@ -22,6 +22,7 @@ from broker.core.identity import LIST, Principal, ResourceKey, TenantId, new_rep
 from broker.core.log import ACCESS, Discontinuity, Entry
 from broker.core.revision import Revision, Stamp
 from broker.gauges import Gauges
+from broker.shedding import Bounds, Resources, Shedding
 from broker.store.calls import CallStore
 from broker.store.client import Connect, commands, reader
 from broker.store.log import Beat, LogStore
@@ -106,11 +107,13 @@ class Replica(Generic[W]):
         call_rules: CallRules | None = None,
         *,
         traces: Tracing = OFF,
+        shedding: Shedding | None = None,
     ) -> None:
         self.id = new_replica_id()
         self.keys = how.keys
         self.metrics = metrics or Metrics()
         self.traces = traces
+        self.shedding = shedding or Shedding(Bounds(Resources(None, None)))
         self.redis = commands(how, self._script_ran)
         self.hub: Hub[W] = Hub(encode)
         self._reader = reader(how)
@@ -196,6 +199,7 @@ class Replica(Generic[W]):
                 if self._guard is not None:
                     group.create_task(self._guard.run(), name="guard")
                 group.create_task(self._sweeper.run(), name="sweeper")
+                group.create_task(self.shedding.run(), name="shedding")
                 group.create_task(self.calls.run(), name="calls")
                 group.create_task(self._demand.run(), name="demand")
                 group.create_task(loop_lag.sample(self.metrics), name="loop lag")
@@ -233,6 +237,8 @@ class Replica(Generic[W]):
             return "This replica is leaving."
         if not self._is_running or not all(tail.has_stood for tail in self._tails):
             return "Redis has not been reached yet; check BROKER_REDIS_URL and that it is up."
+        if self.shedding.why is not None:
+            return self.shedding.why
         now = asyncio.get_running_loop().time()
         if self._heart.is_deaf(now):
             return "The log reader brings nothing though Redis answers; see the log of this replica."
@@ -263,7 +269,12 @@ class Replica(Generic[W]):
         return self._tails[self.keys.log_number(tenant)]
 
     def connection(self, principal: Principal, renderer: Renderer[W]) -> Connection[W]:
-        """Return a connection that watches nothing yet. Undone by `leave`."""
+        """Return a connection that watches nothing yet. Undone by `leave`.
+
+        Raises:
+            Overloaded: this replica has no room for another stream.
+        """
+        self.shedding.check()
         connection = Connection(principal, renderer, self.tail(principal.tenant), self._dispatcher)
         if self._guard is not None:
             self._guard.opened(connection)

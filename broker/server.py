@@ -20,7 +20,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,6 +33,7 @@ from broker.core.errors import Misconfigured
 from broker.http.lifespan import App, Lifespan
 from broker.http.protocol import LimitedProtocol
 from broker.settings import Settings
+from broker.shedding import limits, most_connections
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +59,10 @@ class Broker(Protocol):
 
     async def drain(self) -> None:
         """Stop being ready, and end all streams within the drain window."""
+        ...
+
+    def turned_away(self) -> None:
+        """Count a connection that was one too many."""
         ...
 
 
@@ -166,11 +172,21 @@ class _Public:
         await self._app(scope, receive, closing)
 
 
-def _listener(app: App, settings: Settings, state: dict[str, Any]) -> uvicorn.Server:
+@dataclass(frozen=True)
+class _Room:
+    """How many connections a listener may have open, and who is told of one too many."""
+
+    most: int | None = None
+    turned_away: Callable[[], None] = lambda: None
+
+
+def _listener(app: App, settings: Settings, state: dict[str, Any], room: _Room) -> uvicorn.Server:
     protocol = type(
         "Protocol",
         (LimitedProtocol,),
         {
+            "most_connections": room.most,
+            "on_too_many": staticmethod(room.turned_away),
             "max_head_bytes": settings.http.max_header_bytes,
             "head_seconds": settings.http.head_seconds,
             # A stream's own deadline comes first.
@@ -226,8 +242,10 @@ class _Process:
         self._signals = _Signals()
         self._lifespan = Lifespan(broker.public)
         self._app = _Public(broker.public)
-        self._public = _listener(self._app, settings, self._lifespan.state)
-        self._internal = _listener(broker.internal, settings, {})
+        most = most_connections(limits(0).descriptors, settings.redis.pool_size)
+        room = _Room(most, broker.turned_away)
+        self._public = _listener(self._app, settings, self._lifespan.state, room)
+        self._internal = _listener(broker.internal, settings, {}, _Room())
 
     async def run(self) -> int:
         self._signals.install()

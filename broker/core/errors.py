@@ -21,6 +21,7 @@
     ├── Unavailable             retry: nothing is wrong with the request
     │   ├── StoreUnavailable    Redis is unreachable, loading, full or read-only
     │   ├── Draining            this replica is leaving; another one answers
+    │   ├── Overloaded          this replica has no room for more; another one may have
     │   ├── WorkerUnavailable   no worker that could answer is alive
     │   └── WorkerLate          a worker did not answer in time
     ├── WorkerFailed            a worker's function failed; its log says why
@@ -205,6 +206,15 @@ class Draining(Unavailable):
     """This replica is leaving; another one answers."""
 
     reason = "draining"
+
+
+class Overloaded(Unavailable):
+    """This replica has no room for another stream or session; another one may have."""
+
+    reason = "overloaded"
+
+    def __init__(self) -> None:
+        super().__init__("This replica has no room for more now; open it again shortly, on another one.")
 
 
 class WorkerUnavailable(Unavailable):

@@ -11,7 +11,14 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from broker.core.errors import BrokerError, LimitReached, SessionNotFound, StoreUnavailable, Unavailable
+from broker.core.errors import (
+    BrokerError,
+    LimitReached,
+    Overloaded,
+    SessionNotFound,
+    StoreUnavailable,
+    Unavailable,
+)
 from broker.core.identity import LIST, Principal, SessionId, is_session_id, new_session_id
 from broker.core.revision import ABSENT
 from broker.http.catalog import Attend, Catalog
@@ -112,6 +119,7 @@ class HandshakeEra:
         version = handshake.negotiate(operation.version)
         session = new_session_id()
         try:
+            self._replica.shedding.check()
             await self._in_time(self._quotas.open_session(who, session, self._rules.idle_ms))
             await self._in_time(self._store.open(who, session, version, self._rules.idle_ms))
         except LimitReached as error:
@@ -260,7 +268,10 @@ class HandshakeEra:
         session = _session(exchange, None)
         handshake.check_version_header(exchange.headers.get(VERSION_HEADER))
         proof = _proof(exchange, session)
-        connection = self._replica.connection(who, GetRenderer(session))
+        try:
+            connection = self._replica.connection(who, GetRenderer(session))
+        except Overloaded as error:
+            raise _status(UNAVAILABLE, handshake.refused(None, error)) from error
         try:
             await self._quotas.open(connection, 0)
         except BrokerError as error:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from broker.core.errors import BrokerError, LimitReached
+from broker.core.errors import BrokerError, LimitReached, Overloaded
 from broker.core.identity import LIST, Principal, ResourceKey
 from broker.core.revision import ABSENT, Revision, Stamp
 from broker.http.catalog import Attend, Catalog
@@ -101,7 +101,10 @@ class ModernEra:
         keys = [ResourceKey(who.tenant, uri) for uri in listen.uris]
         if listen.wants_list:
             keys.append(ResourceKey(who.tenant, LIST))
-        connection = self._replica.connection(who, ListenRenderer(request_id))
+        try:
+            connection = self._replica.connection(who, ListenRenderer(request_id))
+        except Overloaded as error:
+            raise modern.refused(request_id, error, is_listen=True) from error
         try:
             self._check_limits(listen)
             await self._quotas.open(connection, len(listen.uris))

@@ -9,12 +9,21 @@
    for ever; also where the connection is closed already, since what was written goes out first.
 5. The request that is being answered learns that its client has left, also where another one has come behind
    it: uvicorn tells only the last, and a stream went on writing to a connection that was no more.
+6. Connections have a number: without the last descriptors this process could not reach Redis again. One too
+   many is told so and closed.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+_WHY = b"This replica has no room for more connections now; connect again shortly.\n"
+_TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\nretry-after: 1\r\n"
+    b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(_WHY), _WHY)
+)
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -23,6 +32,8 @@ class LimitedProtocol(HttpToolsProtocol):
     max_head_bytes = 32_768
     head_seconds = 20.0
     unread_seconds = 60.0
+    most_connections: int | None = None
+    on_too_many: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -37,6 +48,10 @@ class LimitedProtocol(HttpToolsProtocol):
         """Start the clock of the first request's head."""
         super().connection_made(transport)
         self._start_clock()
+        if self.most_connections is not None and len(self.connections) > self.most_connections:
+            self.on_too_many()
+            transport.write(_TOO_MANY)
+            transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clocks, and tell the request that is being answered (rule 5)."""

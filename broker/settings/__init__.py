@@ -28,6 +28,7 @@ from broker.settings.group import (
     MetricsSettings,
     RedisSettings,
     SessionSettings,
+    ShedSettings,
     StreamSettings,
     TraceSettings,
     WorkerSettings,
@@ -132,6 +133,7 @@ class Settings(BaseSettings):
     listen: ListenSettings = ListenSettings()
     list: ListSettings = ListSettings()
     stream: StreamSettings = StreamSettings()
+    shed: ShedSettings = ShedSettings()
     redis: RedisSettings = RedisSettings()
     log: LogSettings = LogSettings()
     oauth: OAuthSettings = OAuthSettings()

@@ -181,6 +181,24 @@ class StreamSettings(Group):
     )
 
 
+class ShedSettings(Group):
+    """From when on a replica refuses what would stay open: it would otherwise end for want of something."""
+
+    descriptors_share: float = setting(
+        0.9,
+        "share",
+        "From this share of its descriptors on a replica refuses new streams and sessions, and is unready.",
+        gt=0.05,
+        le=1,
+    )
+    memory_share: float = setting(
+        0.85, "share", "The same for this share of its memory, where that has a limit.", gt=0.05, le=1
+    )
+    memory_bytes: int = setting(
+        0, "bytes", "How much memory a replica may use; 0 is what its container allows.", ge=0
+    )
+
+
 class RedisSettings(Group):
     """The connections to Redis."""
 

@@ -158,6 +158,10 @@ _METRICS = (
         reason=("limit", "unavailable", "store_unavailable", "unauthenticated", "forbidden"),
     ),
     _counter(
+        "broker_connections_refused_total",
+        "Connections closed at once, since this process has too many open.",
+    ),
+    _counter(
         "broker_requests_failed_total", "Requests that failed by a bug of ours; the log has the traceback."
     ),
     _counter("broker_reads_total", "Reads of resources, by where the answer came from.", kind=READ_KINDS),

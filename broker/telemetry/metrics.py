@@ -162,6 +162,10 @@ class Metrics:
         """Count a refused request, by the error's reason."""
         self._count("broker_requests_refused_total", reason)
 
+    def connection_refused(self) -> None:
+        """Count a connection that was closed at once: this process has too many."""
+        self._counts["broker_connections_refused_total", ()] += 1
+
     def request_failed(self) -> None:
         """Count a request that failed by a bug of ours."""
         self._counts["broker_requests_failed_total", ()] += 1

@@ -37,6 +37,9 @@ class Stub:
             return "draining"
         return "redis was asked for" if strict else None
 
+    def turned_away(self) -> None:
+        pass
+
     async def drain(self) -> None:
         self.is_leaving = True
         if "--stuck" in FLAGS:
