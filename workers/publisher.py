@@ -23,13 +23,14 @@ from typing import Any, Self, TypedDict, Unpack
 from broker.core.errors import BadRequest, BrokerError, Misconfigured
 from broker.core.identity import ResourceKey, TenantId, check_tenant, check_uri
 from broker.core.publication import MAX_CONTENT_BYTES, Description, describe
-from broker.store import embedded, publishing, resources
+from broker.store import embedded, publishing, resources, touching
 from broker.store.batch import run_batch, run_batch_sync, size
 from broker.store.client import Connect, commands, commands_sync
 from broker.store.keys import Keys
 from broker.store.publishing import Expect, Outcome
 from broker.store.resources import Listed, Stored
 from broker.store.scripts import Call, run, run_sync
+from broker.store.touching import Rules
 from workers.following import Change, Follower, Relist
 from workers.settings import Settings
 
@@ -100,6 +101,7 @@ class _Desk:
         self.tenant: TenantId = check_tenant(settings.tenant if tenant is None else tenant)
         self.keys = Keys(settings.prefix if prefix is None else prefix)
         self._max_content_bytes = max_content_bytes
+        self._rules = Rules()
         found = url or settings.redis_url or embedded.find(settings.embedded_dir)
         if found is None:
             raise Misconfigured(
@@ -126,9 +128,6 @@ class _Desk:
             idempotency_key=terms["idempotency_key"],
             expires_in_ms=_milliseconds(terms["expires_in"]),
         )
-
-    def _touch(self, uri: str, idempotency_key: str | None) -> Call[Outcome]:
-        return publishing.touch(self.keys, self._key(uri), idempotency_key=idempotency_key)
 
     def _list_changed(self, idempotency_key: str | None) -> Call[Outcome]:
         return publishing.list_changed(self.keys, self.tenant, idempotency_key=idempotency_key)
@@ -217,7 +216,9 @@ class Publisher(_Desk):
         Raises:
             BadRequest, Conflict, Unavailable: as `publish`.
         """
-        return await run(self._redis, self._touch(uri, idempotency_key))
+        return await touching.touch(
+            self._redis, self._rules, self.keys, self._key(uri), idempotency_key=idempotency_key
+        )
 
     async def list_changed(self, *, idempotency_key: str | None = None) -> Outcome:
         """Tell the subscribers of the tenant's list that it changed: the instances of a worker's `list=`.
@@ -338,7 +339,9 @@ class SyncPublisher(_Desk):
         Raises:
             BadRequest, Conflict, Unavailable: as there.
         """
-        return run_sync(self._redis, self._touch(uri, idempotency_key))
+        return touching.touch_sync(
+            self._redis, self._rules, self.keys, self._key(uri), idempotency_key=idempotency_key
+        )
 
     def list_changed(self, *, idempotency_key: str | None = None) -> Outcome:
         """Do what `Publisher.list_changed` does.

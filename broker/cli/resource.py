@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Run one of the commands."""
     commands: dict[str, Command] = {
         "publish": _publish,
-        "touch": lambda publisher, args: _done(publisher.touch(args.uri), args.uri),
+        "touch": _touch,
         "remove": lambda publisher, args: _done(publisher.remove(args.uri), args.uri),
         "list": _list,
         "read": _read,
@@ -67,6 +67,14 @@ def _input(arguments: argparse.Namespace) -> tuple[bytes, Path]:
         return path.read_bytes(), path
     except OSError as error:
         raise BadRequest(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _touch(publisher: SyncPublisher, arguments: argparse.Namespace) -> int:
+    outcome = publisher.touch(arguments.uri)
+    _done(outcome, arguments.uri)
+    if publisher.read(arguments.uri) is None:
+        _print("Nothing is published there: whoever watches it was told, and a worker may answer its reads.")
+    return 0
 
 
 def _list(publisher: SyncPublisher, _arguments: argparse.Namespace) -> int:

@@ -38,7 +38,7 @@ from broker.core.identity import Principal, ResourceKey, TenantId, check_uri
 from broker.core.publication import MAX_CONTENT_BYTES, describe, encode_json
 from broker.http import answers, intake, openapi
 from broker.http.auth.gate import Gate
-from broker.store import publishing, resources
+from broker.store import publishing, resources, touching
 from broker.store.batch import run_batch
 from broker.store.client import Client
 from broker.store.keys import Keys
@@ -94,6 +94,7 @@ def router(  # noqa: C901, PLR0915 # routes are closures; each is short
     perimeter: Perimeter = Perimeter(),  # noqa: B008 # a frozen value: this machine only
 ) -> APIRouter:
     """Return the routes of the publishing API."""
+    rules = touching.Rules()
     routes = APIRouter(prefix="/v1", route_class=_Route, tags=["publishing"])
     body_of = partial(_body, seconds=limits.body_seconds)
 
@@ -150,8 +151,8 @@ def router(  # noqa: C901, PLR0915 # routes are closures; each is short
         if not isinstance(uri, str):
             raise BadRequest('The body is {"uri": "…"}: the resource that changed.')
         key = request.headers.get("idempotency-key")
-        outcome = await run(
-            redis, publishing.touch(keys, ResourceKey(tenant, uri), idempotency_key=key, limits=limits.quota)
+        outcome = await touching.touch(
+            redis, rules, keys, ResourceKey(tenant, uri), idempotency_key=key, limits=limits.quota
         )
         return answers.answer(answers.done(uri, outcome), headers=answers.etag(outcome.stamp))
 

@@ -11,11 +11,11 @@ Plain functions that build a `Call`; scripts.run or run_sync sends it. Rules:
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from broker.core.errors import BadRequest, Conflict, KeyReused
-from broker.core.identity import LIST, ResourceKey, TenantId, check_uri
+from broker.core.identity import LIST, TEMPLATES, ResourceKey, TenantId, check_uri
 from broker.core.publication import MAX_SAFE, Publication, check_version, fingerprint
 from broker.core.revision import Stamp
 from broker.store.keys import Keys
@@ -96,19 +96,39 @@ def publish(  # each is one promise of its own
     return Call(script("publish"), where, args, _outcome)
 
 
+class TemplateRule(NamedTuple):
+    """The rule of the template that answers for a URI, its words with blanks between; None without one."""
+
+    at: str
+    """The revision of the tenant's templates that says so, "n.mark"."""
+    rule: str | None
+
+
+NO_TEMPLATES = TemplateRule(".", None)
+
+
 def touch(
-    keys: Keys, key: ResourceKey, *, idempotency_key: str | None = None, limits: str = TRUSTED
-) -> Call[Outcome]:
+    keys: Keys,
+    key: ResourceKey,
+    *,
+    rule: TemplateRule = NO_TEMPLATES,
+    idempotency_key: str | None = None,
+    limits: str = TRUSTED,
+) -> Call[Outcome | None]:
     """Decide to announce that `key` changed, whether or not anything is published there.
+
+    The answer is None if `rule` is not of the tenant's templates as they are (touching.py).
 
     Raises:
         BadRequest: not a URI, or a bad idempotency key. Sending may raise LimitReached.
     """
     check_uri(key.uri)
     token, life, ask = _token(keys, key, idempotency_key, "touch")
-    where = [*_log(keys, key.tenant), keys.resource(key), token, keys.quota(key.tenant)]
-    args: list[Value] = [*fresh(), key.tenant, key.uri, life, ask, TOMBSTONE_MS, limits]
-    return Call(script("touch"), where, args, _outcome)
+    templates = keys.resource(ResourceKey(key.tenant, TEMPLATES))
+    where = [*_log(keys, key.tenant), keys.resource(key), templates, token, keys.quota(key.tenant)]
+    said = "" if rule.rule is None else f" {rule.rule}"
+    args: list[Value] = [*fresh(), key.tenant, key.uri, life, ask, TOMBSTONE_MS, limits, rule.at, said]
+    return Call(script("touch"), where, args, _touched)
 
 
 def list_changed(keys: Keys, tenant: TenantId, *, idempotency_key: str | None = None) -> Call[Outcome]:
@@ -219,6 +239,10 @@ def _outcome(reply: Any) -> Outcome:
             "use a new key for a new request."
         )
     return Outcome(status, stamp)
+
+
+def _touched(reply: Any) -> Outcome | None:
+    return None if reply[0] == b"templates" else _outcome(reply)
 
 
 def _expired(reply: Any) -> Outcome | None:

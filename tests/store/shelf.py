@@ -9,7 +9,7 @@ from broker.core.identity import LIST, ResourceKey, TenantId
 from broker.core.log import Entry, decode
 from broker.core.publication import Description, describe
 from broker.core.revision import Stamp
-from broker.store import publishing, resources
+from broker.store import publishing, resources, touching
 from broker.store.keys import Keys
 from broker.store.publishing import Outcome
 from broker.store.resources import Stored
@@ -23,6 +23,7 @@ class Shelf:
         self.redis = redis
         self.keys = keys
         self.tenant = TenantId(tenant)
+        self.rules = touching.Rules()
 
     def key(self, uri: str = URI) -> ResourceKey:
         return ResourceKey(self.tenant, uri)
@@ -39,7 +40,7 @@ class Shelf:
         return await run(self.redis, self.publishing(text, uri, about, **terms))
 
     async def touch(self, uri: str = URI, **terms: Any) -> Outcome:
-        return await run(self.redis, publishing.touch(self.keys, self.key(uri), **terms))
+        return await touching.touch(self.redis, self.rules, self.keys, self.key(uri), **terms)
 
     async def remove(self, uri: str = URI, **terms: Any) -> Outcome:
         return await run(self.redis, publishing.remove(self.keys, self.key(uri), **terms))

@@ -70,12 +70,20 @@ def contents_of(raw: Any, call: Call[Any]) -> dict[bytes, bytes]:
     return {name.encode(): raw.dump(name) for name in call.keys}
 
 
-async def fails_at(server: RedisServer, shelf: Shelf, call: Call[Any], order: list[str], which: str) -> None:
+async def fails_at(
+    server: RedisServer,
+    shelf: Shelf,
+    call: Call[Any],
+    order: list[str],
+    which: str,
+    *,
+    token: str | None = None,
+) -> None:
     """Send `call` as a user who cannot write to one key, and see it fail with the writes before it done.
 
     `order` is in which order the call writes; exactly what stands before `which` must have changed.
     """
-    known = {**names(shelf), "token": call.keys[-2]}
+    known = {**names(shelf), "token": token or call.keys[-2]}
     name = known[which]
     with server.client() as raw, without_writing(raw, call, name) as (user, password):
         before = contents_of(raw, call)
@@ -226,9 +234,27 @@ async def test_a_touch_that_dies_at_a_write_fails_and_heals(
     if which != "token":
         assert await shelf.stamp() == before
     touched = await run(shelf.redis, call)
+    assert touched is not None
     assert await shelf.stamp() == touched.stamp != before
     assert touched.stamp is not None
     assert (await shelf.entries())[-1].revision == touched.stamp.revision
+
+
+@pytest.mark.parametrize("which", ["log", "head", "list", "token"])
+async def test_an_announced_list_that_dies_at_a_write_fails_and_heals(
+    redis_server: RedisServer, raw: Any, shelf: Shelf, which: str
+) -> None:
+    await shelf.publish("old")
+    before = await shelf.list_stamp()
+    call = publishing.list_changed(shelf.keys, shelf.tenant)
+    await fails_at(redis_server, shelf, call, ["log", "head", "list", "token"], which, token=call.keys[-1])
+    if which != "token":
+        assert await shelf.list_stamp() == before
+    announced = await run(shelf.redis, call)
+    assert await shelf.list_stamp() == announced.stamp != before
+    assert announced.stamp is not None
+    last = (await shelf.entries())[-1]
+    assert (last.kind, last.revision) == ("l", announced.stamp.revision)
 
 
 @pytest.mark.parametrize("which", SWEEP)
