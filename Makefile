@@ -3,6 +3,8 @@
 #   make run          a broker on http://127.0.0.1:8000/mcp that publishes docs/ (another folder: DOCS=…)
 #   make test         the fast tests          make test-full   also what needs Debian packages
 #   make check        ruff, pyright, and whether generated files are current
+#   make bench        what a cue costs, beside others (25 minutes, alone; docs/performance.md)
+#   make bench-smoke  whether all of that runs and is exact (two minutes)
 #   make docs         write the generated documentation       make lock   pin the newest versions anew
 #   make image-check  build and run the image without an engine (root, Debian's buildah and curl)
 
@@ -16,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_VERSION := 26.3
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --build-constraint constraints.txt
 
-.PHONY: run test test-full check docs lock image-check
+.PHONY: run test test-full check docs bench bench-smoke lock image-check
 .DELETE_ON_ERROR:
 
 run: .venv/run
@@ -48,6 +50,12 @@ docs: .venv/dev
 	$(BIN)/python scripts/metrics.py
 	$(BIN)/python scripts/chart.py
 	$(BIN)/python scripts/dashboard.py
+
+bench: .venv/dev
+	$(BIN)/python -m tests.bench
+
+bench-smoke: .venv/dev
+	$(BIN)/python -m tests.bench --smoke
 
 image-check: .venv/dev
 	scripts/image-check
