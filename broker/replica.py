@@ -18,7 +18,7 @@ from broker.callbacks.demand import Demand
 from broker.callbacks.templates import Templates
 from broker.callbacks.withdrawal import Withdrawal
 from broker.core.hub import Hub
-from broker.core.identity import LIST, Principal, ResourceKey, TenantId, new_replica_id
+from broker.core.identity import LIST, Principal, ReplicaId, ResourceKey, TenantId, new_replica_id
 from broker.core.log import ACCESS, Discontinuity, Entry
 from broker.core.revision import Revision, Stamp
 from broker.gauges import Gauges
@@ -62,8 +62,12 @@ class SessionSide(Protocol):
         """Take in a session entry, in order with the changes."""
         ...
 
-    def on_beat(self, beat: Beat) -> None:
-        """Learn Redis' clock, and take over what belongs to replicas that have lapsed."""
+    def clock_read(self, tail: Tail, server_ms: int) -> None:
+        """Learn the clock of the server that has this log."""
+        ...
+
+    def on_beat(self, live: frozenset[ReplicaId]) -> None:
+        """Take over what belongs to replicas that have lapsed."""
         ...
 
     async def reload(self, tail: Tail, *, may_have_lost: bool) -> None:
@@ -116,9 +120,10 @@ class Replica(Generic[W]):
         self.shedding = shedding or Shedding(Bounds(Resources(None, None)))
         self.redis = commands(how, self._script_ran)
         self.hub: Hub[W] = Hub(encode)
-        self._reader = reader(how)
+        # One connection each: a read that waits holds it, and on a cluster each log has its own place.
+        self._readers = {number: reader(how, self.redis) for number in range(how.keys.logs)}
         self._pace = pace
-        self.log = LogStore(how, self.redis, self._reader)
+        self.log = LogStore(how, self.redis, self._readers)
         self._dispatcher: Dispatcher[W] = Dispatcher(self.hub, self.metrics)
         self._wheel = Wheel(pace.keep_alive, pace.write_deadline)
         self._tails = [
@@ -127,7 +132,9 @@ class Replica(Generic[W]):
         ]
         self._sessions: SessionSide | None = None
         self._guard: AccessSide | None = None
-        self._resync = Resync(self.hub, self.log, how.keys, self._reload, self.metrics)
+        self._resync = Resync(
+            self._tails, self.hub, self.log, how.keys, reload=self._reload, metrics=self.metrics
+        )
         self._heart = Heart(
             self.id,
             self.log,
@@ -137,7 +144,7 @@ class Replica(Generic[W]):
             metrics=self.metrics,
         )
         call_rules = call_rules or CallRules()
-        self._inbox_reader = reader(how)
+        self._inbox_reader = reader(how, self.redis)
         self.calls = Calls(
             self.redis,
             CallStore(self.redis, self._inbox_reader, how.keys, self.id),
@@ -208,9 +215,8 @@ class Replica(Generic[W]):
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            await self._reader.aclose()
-            await self._inbox_reader.aclose()
-            await self.redis.aclose()
+            for client in (*self._readers.values(), self._inbox_reader, self.redis):
+                await client.aclose()
 
     async def drain(self) -> None:
         """End every stream cleanly, spread over the drain window, and take no new ones (promise 9)."""
@@ -235,7 +241,7 @@ class Replica(Generic[W]):
         """
         if self._is_draining:
             return "This replica is leaving."
-        if not self._is_running or not all(tail.has_stood for tail in self._tails):
+        if not self._is_running or not any(tail.has_stood for tail in self._tails):
             return "Redis has not been reached yet; check BROKER_REDIS_URL and that it is up."
         if self.shedding.why is not None:
             return self.shedding.why
@@ -362,7 +368,7 @@ class Replica(Generic[W]):
         elif entry.session is None:
             told = self.hub.dispatch(entry, tick)
             if told:
-                self._dispatcher.published(entry.at_ms)
+                self._dispatcher.published(self.keys.log_number(entry.tenant), entry.at_ms)
                 if self.traces.is_on:
                     revision = str(entry.revision)
                     self.traces.happened(
@@ -376,10 +382,12 @@ class Replica(Generic[W]):
     def _on_break(self, tail: Tail, why: Discontinuity) -> None:
         self._resync.request(tail, why)
 
-    def _on_beat(self, beat: Beat) -> None:
-        self._dispatcher.clock_read(beat.server_ms)
+    def _on_beat(self, tail: Tail, beat: Beat) -> None:
+        self._dispatcher.clock_read(tail.number, beat.server_ms)
         if self._sessions is not None:
-            self._sessions.on_beat(beat)
+            self._sessions.clock_read(tail, beat.server_ms)
+            if tail.number == 0:
+                self._sessions.on_beat(beat.replicas)
 
     def _script_ran(self, name: str, seconds: float, error: Exception | None) -> None:
         self.traces.happened(f"script {name}", seconds, error)

@@ -32,9 +32,9 @@ class Sweeper:
         self._keys = keys
         self._replica = replica
         self._withdrawal = withdrawal
-        self._since: float | None = None
-        """Loop time from which on we have had the lease, and with it Redis, without a break."""
-        self._withdraw_at = 0.0
+        self._since: dict[int, float] = {}
+        """Loop time from which on we have had the lease, and each log's Redis, without a break."""
+        self._withdraw_at = dict.fromkeys(range(keys.logs), 0.0)
 
     async def run(self) -> None:
         """Sweep for ever."""
@@ -42,27 +42,28 @@ class Sweeper:
             await asyncio.sleep(INTERVAL)
             try:
                 if await lease(self._redis, self._keys, "sweeper", self._replica, LEASE_MS):
-                    for number in range(self._keys.logs):
-                        await self._sweep(number)
-                    await self._withdraw()
+                    # Together: on a cluster a node that is silent must not hold up what is due on others.
+                    await asyncio.gather(*(self._sweep(number) for number in range(self._keys.logs)))
                 else:
-                    self._since = None
+                    self._since.clear()
             except BrokerError as error:
-                self._since = None
+                self._since.clear()
                 _log.debug("sweep_postponed", extra={"error": str(error)})
             except Exception:  # a bug here must not end the replica
                 _log.exception("sweep_failed")
 
     async def _sweep(self, number: int) -> None:
-        for key in await resources.due(self._redis, self._keys, number):
-            await run(self._redis, publishing.expire(self._keys, key))
+        try:
+            for key in await resources.due(self._redis, self._keys, number):
+                await run(self._redis, publishing.expire(self._keys, key))
+            await self._withdraw(number)
+        except BrokerError as error:
+            self._since.pop(number, None)
+            _log.debug("sweep_postponed", extra={"log": number, "error": str(error)})
 
-    async def _withdraw(self) -> None:
+    async def _withdraw(self, number: int) -> None:
         now = asyncio.get_running_loop().time()
-        if self._since is None:
-            self._since = now
-        if now - self._since < self._withdrawal.unheard or now < self._withdraw_at:
-            return
-        self._withdraw_at = now + WITHDRAWAL_INTERVAL
-        for number in range(self._keys.logs):
+        due = max(self._since.setdefault(number, now) + self._withdrawal.unheard, self._withdraw_at[number])
+        if now >= due:
+            self._withdraw_at[number] = now + WITHDRAWAL_INTERVAL
             await self._withdrawal.sweep(number)

@@ -54,8 +54,23 @@ class ServingRules:
     """How often registrations are repeated; well below what brokers wait for (30 s)."""
 
 
+class Room:
+    """What one process takes on at once, whichever log its tenants are in."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.running = 0
+        self.freed = asyncio.Event()
+        """Set when there may be room again."""
+
+    @property
+    def left(self) -> int:
+        """How many more calls there is room for."""
+        return max(0, self.capacity - self.running)
+
+
 class Calling:
-    """The calls of one worker process. `answer` is the worker's `call`; `knows` says what it declares."""
+    """One worker's calls for tenants of one log. `answer` is its `call`; `knows` says what it declares."""
 
     def __init__(
         self,
@@ -63,7 +78,9 @@ class Calling:
         tenants: Sequence[TenantId],
         answer: Callable[[CallRequest], Awaitable[CallResult]],
         knows: Callable[[str], bool],
+        *,
         rules: ServingRules,
+        room: Room,
     ) -> None:
         self._store = store
         self._tenants = tenants
@@ -74,7 +91,7 @@ class Calling:
         self._count: Counter[TenantId] = Counter()
         self._passed: dict[str, float] = {}
         """Entries left to the others, each until when."""
-        self._room = asyncio.Event()
+        self._room = room
         self._is_leaving = False
         self.others = 0
         """How many other processes of the group live."""
@@ -97,13 +114,12 @@ class Calling:
         while not self._is_leaving:
             tenants = self._open_tenants()
             if not tenants:
-                self._room.clear()
-                await self._room.wait()
+                self._room.freed.clear()
+                await self._room.freed.wait()
                 continue
-            free = self._rules.concurrency - len(self._running)
             wait_ms = READ_BLOCK_MS if len(tenants) == len(self._tenants) else CROWDED_WAIT_MS
             try:
-                for task in await self._store.take(tenants, max(1, free // len(tenants)), wait_ms):
+                for task in await self._store.take(tenants, max(1, self._room.left // len(tenants)), wait_ms):
                     self._begin(task)
                 failures = 0
             except BrokerError as error:
@@ -124,7 +140,7 @@ class Calling:
     def leave(self) -> None:
         """Take nothing more."""
         self._is_leaving = True
-        self._room.set()
+        self._room.freed.set()
 
     async def finish(self) -> None:
         """Wait for what runs, within the grace; what is left is left to the other processes."""
@@ -140,7 +156,7 @@ class Calling:
             running[1].cancel("taken back")
 
     def _open_tenants(self) -> list[TenantId]:
-        if len(self._running) >= self._rules.concurrency:
+        if not self._room.left:
             return []
         return [tenant for tenant in self._tenants if self._count[tenant] < self._rules.per_tenant]
 
@@ -150,6 +166,7 @@ class Calling:
         if task.call in self._running:
             return
         self._count[task.tenant] += 1
+        self._room.running += 1
         running = asyncio.get_running_loop().create_task(self._serve(task), name=f"call {task.call}")
         self._running[task.call] = task, running
         running.add_done_callback(lambda done: self._ended(task, done))
@@ -157,7 +174,8 @@ class Calling:
     def _ended(self, task: Task, done: "asyncio.Task[None]") -> None:
         del self._running[task.call]
         self._count[task.tenant] -= 1
-        self._room.set()
+        self._room.running -= 1
+        self._room.freed.set()
         if not done.cancelled() and done.exception() is not None:
             _log.error("call_not_answered", exc_info=done.exception(), extra={"call": task.call})
 
@@ -230,12 +248,9 @@ class Calling:
             now = time.monotonic()
             self._passed = {entry: until for entry, until in self._passed.items() if until > now}
             for tenant in self._open_tenants():
-                room = self._rules.concurrency - len(self._running)
-                if room > 0:
-                    for task in (
-                        await _attempt("calls_not_claimed", self._store.claim(tenant, room, self._passed))
-                        or ()
-                    ):
+                if self._room.left:
+                    claim = self._store.claim(tenant, self._room.left, self._passed)
+                    for task in await _attempt("calls_not_claimed", claim) or ():
                         self._begin(task)
 
     async def tidy_forever(self) -> None:

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import math
 import random
+from collections.abc import Sequence
 
 from broker.core.errors import BrokerError
 from broker.core.identity import TenantId
@@ -32,10 +33,13 @@ HURRY_SECONDS = 0.2
 
 
 class Tending:
-    """What one worker process tends. `linger` in seconds."""
+    """What one worker process tends for some tenants. `linger` in seconds."""
 
-    def __init__(self, worker: Served, store: DemandStore, linger: float) -> None:
+    def __init__(
+        self, worker: Served, tenants: Sequence[TenantId], store: DemandStore, linger: float
+    ) -> None:
         self._worker = worker
+        self._tenants = tenants
         self._store = store
         self._linger_ms = int(linger * 1000)
         self._look_seconds = min(LOOK_SECONDS, linger / 3)
@@ -67,7 +71,7 @@ class Tending:
             if not self._tended and not any(one.wants_demand for one in self._worker.declarations()):
                 continue
             try:
-                for tenant in self._worker.tenants:
+                for tenant in self._tenants:
                     if await self._look(tenant):
                         seconds = HURRY_SECONDS
             except BrokerError as error:
@@ -81,7 +85,7 @@ class Tending:
             self._let_go(tenant, uri, task)
         if self._parting:
             await asyncio.wait([*self._parting.values()])
-        for tenant in self._worker.tenants:
+        for tenant in self._tenants:
             uris = [uri for owner, uri in held if owner == tenant]
             await self._store.release(tenant, uris)
 

@@ -67,12 +67,12 @@ class Follower:
 
     def __init__(self, how: Connect, tenant: TenantId, group: str, *, contents: bool) -> None:
         self._redis = commands(how)
-        self._reader = reader(how)
+        self._reader = reader(how, self._redis)
         self._how = how
         self._tenant = tenant
         self._contents = contents
         self._number = how.keys.log_number(tenant)
-        self._store = LogStore(how, self._redis, self._reader)
+        self._store = LogStore(how, self._redis, {self._number: self._reader})
         self._place = PlaceStore(self._redis, how.keys, tenant, check_group(group), secrets.token_hex(6))
         self._cursor = Cursor()
         self._after = ""

@@ -11,6 +11,7 @@ comes back, and what nobody repeats is swept by the brokers. Rules:
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from broker.core.declaration import Declaration
 from broker.core.errors import BrokerError
@@ -32,13 +33,15 @@ _Item = tuple[TenantId, Declaration, bool]
 
 
 class Registrar:
-    """The registrations of one worker process."""
+    """The registrations of one worker process for tenants of one log."""
 
-    def __init__(self, redis: Client, keys: Keys, worker: Served, repeat: float) -> None:
+    def __init__(
+        self, redis: Client, keys: Keys, worker: Served, tenants: Sequence[TenantId], repeat: float
+    ) -> None:
         self._redis = redis
         self._keys = keys
         self._group = worker.name
-        self._tenants = worker.tenants
+        self._tenants = tenants
         self._declarations = worker.declarations
         self._repeat = repeat
         self._registered: set[tuple[TenantId, bool, str]] = set()

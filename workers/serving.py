@@ -6,7 +6,9 @@
 Rules:
 
 1. Nothing here ends because Redis does: loops wait and go on, and what Redis lost is registered again.
-2. A process that leaves is first given no more calls, then finishes what it has taken; if it is the last of
+2. On a cluster each log's tenants are served by themselves, so that a node that is silent holds up only those
+   whose it is; what the process takes on at once is one number for all of them.
+3. A process that leaves is first given no more calls, then finishes what it has taken; if it is the last of
    its group it also takes what waits. Its registrations stay: they are swept when nobody repeats them, so a
    restart changes no list.
 """
@@ -26,7 +28,7 @@ from broker.store.demand import DemandStore
 from broker.store.keys import Keys
 from broker.store.scripts import Call, run
 from broker.store.work import WorkStore
-from workers.calling import Calling, ServingRules
+from workers.calling import Calling, Room, ServingRules
 from workers.demand import Tending
 from workers.ending import end
 from workers.registration import Registrar
@@ -39,22 +41,25 @@ BEAT_SECONDS = 1.0
 
 
 class Server:
-    """One worker in this process, between `start` and `leave`."""
+    """One worker in this process for some tenants, all of one log, between `start` and `leave`."""
 
-    def __init__(self, worker: Served, how: Connect, rules: ServingRules | None = None) -> None:
+    def __init__(
+        self, worker: Served, tenants: Sequence[TenantId], how: Connect, rules: ServingRules, room: Room
+    ) -> None:
         self.id = secrets.token_hex(6)
         self._worker = worker
         self._how = how
-        self._rules = rules or ServingRules()
+        self._rules = rules
+        self._tenants = tenants
         self._group = registry.check_group(worker.name)
         self._redis: Client = commands(how)
-        self._readers = [reader(how) for _ in range(2)]
+        self._readers = [reader(how, self._redis) for _ in range(2)]
         calls, notes = (WorkStore(self._redis, one, how.keys, self._group, self.id) for one in self._readers)
         self._store = calls
         self._notes = notes
-        self._calling = Calling(calls, worker.tenants, worker.call, self._knows, self._rules)
+        self._calling = Calling(calls, tenants, worker.call, self._knows, rules=rules, room=room)
         self._tending = Tending(
-            worker, DemandStore(self._redis, how.keys, self._group, self.id), self._rules.linger
+            worker, tenants, DemandStore(self._redis, how.keys, self._group, self.id), self._rules.linger
         )
         self._registrar: Registrar | None = None
         self._after: dict[TenantId, str] = {}
@@ -80,7 +85,7 @@ class Server:
             StoreUnavailable, WrongStore: from the store. Whatever was begun is undone by `leave`.
         """
         worker = self._worker
-        self._registrar = Registrar(self._redis, self._how.keys, worker, self._rules.repeat)
+        self._registrar = Registrar(self._redis, self._how.keys, worker, self._tenants, self._rules.repeat)
         # Alive first: what is registered and not answered would be an error to whoever reads it.
         await self._beat()
         await self._registrar.start()
@@ -121,7 +126,7 @@ class Server:
                 await end({self._tend})
             with contextlib.suppress(BrokerError):
                 await self._tending.leave()
-                for tenant in self._worker.tenants:
+                for tenant in self._tenants:
                     await run(self._redis, self._leave(tenant, is_done=True))
                     await self._store.leave(tenant)
         finally:
@@ -150,7 +155,7 @@ class Server:
                     _log.warning("worker_lost_redis", extra={"group": self._group, "error": str(error)})
 
     async def _beat(self) -> None:
-        for tenant in self._worker.tenants:
+        for tenant in self._tenants:
             asked = time.time()
             beat = await run(self._redis, registry.beat(self._how.keys, tenant, self._group, self.id))
             self._calling.clock = beat.server_ms - (asked + time.time()) * 500
@@ -167,7 +172,7 @@ class Server:
 
     async def _say_leaving(self) -> bool:
         """Say that we take no more; return whether nobody else does."""
-        others = [await run(self._redis, self._leave(tenant)) for tenant in self._worker.tenants]
+        others = [await run(self._redis, self._leave(tenant)) for tenant in self._tenants]
         return not any(others)
 
     def _leave(self, tenant: TenantId, *, is_done: bool = False) -> Call[int]:
@@ -214,7 +219,11 @@ async def serving(
         StoreUnavailable, WrongStore, Misconfigured: Redis cannot be used.
     """
     how = connect(url, prefix=prefix)
-    servers = [Server(worker, how, rules) for worker in workers]
+    rules = rules or ServingRules()
+    servers: list[Server] = []
+    for worker in workers:
+        room = Room(rules.concurrency)
+        servers += [Server(worker, tenants, how, rules, room) for tenants in how.keys.by_log(worker.tenants)]
     try:
         for server in servers:
             await server.start()

@@ -187,12 +187,18 @@ class Calls:
         by_shard: dict[int, list[tuple[TenantId, str]]] = {}
         for tenant, group in dict.fromkeys((one.tenant, one.group) for one in waiting):
             by_shard.setdefault(self._keys.shard(tenant), []).append((tenant, group))
-        for groups in by_shard.values():
-            counts = await registry.live(self._redis, self._keys, groups)
-            gone = {group for group, count in zip(groups, counts, strict=True) if not count}
-            for one in waiting:
-                if (one.tenant, one.group) in gone and not one.reply.done():
-                    one.reply.set_exception(WorkerUnavailable())
+        for failure in await asyncio.gather(
+            *(self._check_some(waiting, groups) for groups in by_shard.values()), return_exceptions=True
+        ):
+            if failure is not None:
+                raise failure
+
+    async def _check_some(self, waiting: list[_Pending], groups: list[tuple[TenantId, str]]) -> None:
+        counts = await registry.live(self._redis, self._keys, groups)
+        gone = {group for group, count in zip(groups, counts, strict=True) if not count}
+        for one in waiting:
+            if (one.tenant, one.group) in gone and not one.reply.done():
+                one.reply.set_exception(WorkerUnavailable())
 
 
 def contents(uri: str, result: CallResult) -> bytes:

@@ -37,11 +37,13 @@ class Demand:
         self._hub = hub
         self._templates = templates
         self._repeat = repeat
-        self._known: set[ResourceKey] = set()
-        self._wishes: dict[_Wish, set[str]] = {}
+        self._known: dict[int, set[ResourceKey]] = {log: set() for log in range(keys.logs)}
+        self._wishes: dict[int, dict[_Wish, set[str]]] = {log: {} for log in range(keys.logs)}
+        """Both by log."""
 
     def __repr__(self) -> str:
-        return f"<Demand {sum(map(len, self._wishes.values()))} of {len(self._known)} watched>"
+        wished = sum(len(uris) for wishes in self._wishes.values() for uris in wishes.values())
+        return f"<Demand {wished} of {sum(map(len, self._known.values()))} watched>"
 
     async def run(self) -> None:
         """Report for ever."""
@@ -49,38 +51,48 @@ class Demand:
         repeat_at = 0.0
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            try:
-                if loop.time() >= repeat_at:
-                    await self._report_all()
-                    repeat_at = loop.time() + self._repeat
-                else:
-                    await self._report_new()
-            except BrokerError as error:
-                _log.debug("demand_not_reported", extra={"error": str(error)})
-            except Exception:  # a bug here must not end the replica
-                _log.exception("demand_failed")
+            is_full = loop.time() >= repeat_at
+            if is_full:
+                repeat_at = loop.time() + self._repeat
+            # Together: on a cluster a node that is silent must not hold up what others are told.
+            await asyncio.gather(
+                *(self._report(log, watched, is_full=is_full) for log, watched in self._watched().items())
+            )
 
-    async def _report_new(self) -> None:
-        now = self._watched()
-        fresh = now - self._known
+    async def _report(self, log: int, watched: set[ResourceKey], *, is_full: bool) -> None:
+        try:
+            if is_full:
+                await self._report_all(log, watched)
+            else:
+                await self._report_new(log, watched)
+        except BrokerError as error:
+            _log.debug("demand_not_reported", extra={"log": log, "error": str(error)})
+        except Exception:  # a bug here must not end the replica
+            _log.exception("demand_failed")
+
+    async def _report_new(self, log: int, now: set[ResourceKey]) -> None:
+        fresh = now - self._known[log]
         if fresh:
             found = await self._wanted(fresh)
             for wish, uris in found.items():
                 await self._say(wish, uris, is_new=True)
-                self._wishes.setdefault(wish, set()).update(uris)
+                self._wishes[log].setdefault(wish, set()).update(uris)
         # Only now: what could not be said is looked at again.
-        self._known = now
+        self._known[log] = now
 
-    async def _report_all(self) -> None:
-        now = self._watched()
+    async def _report_all(self, log: int, now: set[ResourceKey]) -> None:
         found = await self._wanted(now)
         for wish, uris in found.items():
             # A worker that declares its wish late hears of what is watched already.
-            await self._say(wish, uris, is_new=not uris <= self._wishes.get(wish, set()))
-        self._known, self._wishes = now, found
+            await self._say(wish, uris, is_new=not uris <= self._wishes[log].get(wish, set()))
+        self._known[log], self._wishes[log] = now, found
 
-    def _watched(self) -> set[ResourceKey]:
-        return {topic.key for topic in self._hub if not topic.key.is_list}
+    def _watched(self) -> dict[int, set[ResourceKey]]:
+        watched: dict[int, set[ResourceKey]] = {log: set() for log in self._known}
+        for topic in self._hub:
+            if not topic.key.is_list:
+                watched[self._keys.log_number(topic.key.tenant)].add(topic.key)
+        return watched
 
     async def _wanted(self, keys: set[ResourceKey]) -> dict[_Wish, set[str]]:
         sets = await self._templates.of_all(list({key.tenant for key in keys}))

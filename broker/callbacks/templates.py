@@ -4,6 +4,7 @@ Kept by the revision of the tenant's templates, which is asked for at each use: 
 registered or withdrew counts at once on every replica.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -55,7 +56,7 @@ class Templates:
         self._redis = redis
         self._keys = keys
         self._log = log
-        self._stamps: Gathering[TenantId, Stamp] = Gathering(self._read_stamps)
+        self._stamps: Gathering[TenantId, Stamp] = Gathering(self._read_stamps, keys.log_number)
         self._sets: OrderedDict[TenantId, TemplateSet] = OrderedDict()
 
     def __repr__(self) -> str:
@@ -75,7 +76,7 @@ class Templates:
         Raises:
             StoreUnavailable, WrongStore: from the store.
         """
-        stamps = await self._read_stamps(tenants)
+        stamps = await asyncio.gather(*map(self._stamps.ask, tenants))
         return {tenant: await self._at(tenant, stamp) for tenant, stamp in zip(tenants, stamps, strict=True)}
 
     async def _read_stamps(self, tenants: Sequence[TenantId]) -> list[Stamp]:

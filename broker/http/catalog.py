@@ -65,7 +65,9 @@ class Catalog:
         self._keys = keys
         self._page_size = page_size
         self._callbacks = callbacks
-        self._looks: Gathering[ResourceKey, resources.Found] = Gathering(self._look)
+        self._looks: Gathering[ResourceKey, resources.Found] = Gathering(
+            self._look, lambda key: keys.log_number(key.tenant)
+        )
         self._metrics = metrics
         self._quotas = quotas
         self._traces = traces

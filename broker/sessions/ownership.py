@@ -24,13 +24,12 @@ from typing import Generic, TypeVar
 
 from broker.core.access import may_read
 from broker.core.errors import BrokerError, SessionNotFound, Unavailable
-from broker.core.identity import Principal, ResourceKey, SessionId, TenantId
+from broker.core.identity import Principal, ReplicaId, ResourceKey, SessionId, TenantId
 from broker.core.log import Entry, SessionEvent, SessionOp
 from broker.core.revision import Revision
 from broker.replica import Replica
 from broker.sessions.local_session import LocalSession
 from broker.sessions.releases import TAKE_SECONDS, Releases
-from broker.store.log import Beat
 from broker.store.sessions import ANY_OWNER, NO_PROOF, Kept, Proof, SessionStore, Taken
 from broker.streams.connection import CloseReason, Connection
 from broker.tailing.tail import Tail
@@ -56,8 +55,8 @@ class Sessions(Generic[W]):
         self._spawn = replica.spawn
         self._idle_ms = idle_ms
         self._releases = Releases(replica.id, store, self._is_open)
-        self._clock_offset: float | None = None
-        """Redis' clock less our loop's, in seconds, from the last heartbeat."""
+        self._clock_offsets: dict[Tail, float] = {}
+        """Redis' clock less our loop's, in seconds, from each log's last heartbeat."""
         self._local: dict[tuple[TenantId, SessionId], LocalSession[W]] = {}
 
     def __len__(self) -> int:
@@ -223,7 +222,7 @@ class Sessions(Generic[W]):
                     expected_owner=expected_owner,
                     above_fence=local.fence,
                     proof=proof,
-                    valid_until_ms=self._valid_until(),
+                    valid_until_ms=self._valid_until(local.principal.tenant),
                     restore=restore,
                 )
                 local.is_unsure = False
@@ -312,11 +311,12 @@ class Sessions(Generic[W]):
     def _is_open(self, tenant: TenantId, session: SessionId) -> bool:
         return (tenant, session) in self._local
 
-    def _valid_until(self) -> int | None:
+    def _valid_until(self, tenant: TenantId) -> int | None:
         """Return until when a take that is sent now may be executed, by Redis' clock in ms, if we know it."""
-        if self._clock_offset is None:
+        offset = self._clock_offsets.get(self._tail_of(tenant))
+        if offset is None:
             return None
-        return int((asyncio.get_running_loop().time() + self._clock_offset + TAKE_SECONDS) * 1000)
+        return int((asyncio.get_running_loop().time() + offset + TAKE_SECONDS) * 1000)
 
     # -- repair and upkeep ---------------------------------------------------------------------------------
 
@@ -356,10 +356,12 @@ class Sessions(Generic[W]):
         except SessionNotFound:
             self._end(local)
 
-    def on_beat(self, beat: Beat) -> None:
+    def clock_read(self, tail: Tail, server_ms: int) -> None:
+        """Learn the clock of the server that has this log."""
+        self._clock_offsets[tail] = server_ms / 1000 - asyncio.get_running_loop().time()
+
+    def on_beat(self, live: frozenset[ReplicaId]) -> None:
         """Take over the sessions whose older streams are here and whose owner is not alive any more."""
-        self._clock_offset = beat.server_ms / 1000 - asyncio.get_running_loop().time()
-        live = beat.replicas
         for local in self._local.values():
             owner = local.owner
             if local.delivering is None and owner and owner != self._replica and owner not in live:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from broker.core.errors import Unavailable, WorkerUnavailable
 from broker.core.identity import ReplicaId, TenantId
-from broker.store.client import READ_BLOCK_MS
+from broker.store.client import READ_BLOCK_MS, disconnect
 from broker.store.errors import translated
 from broker.store.keys import Keys
 from broker.store.registry import LAPSE_MS, STREAM_MS
@@ -37,7 +37,7 @@ class CallStore:
 
     def __init__(self, commands: "Redis", reader: "Redis", keys: Keys, replica: ReplicaId) -> None:
         self._commands = commands
-        self._reader = cast("Any", reader)  # its replies are untyped; _letters looks at them
+        self._reader = reader
         self._keys = keys
         self._replica = replica
 
@@ -65,7 +65,10 @@ class CallStore:
         """Return the answers behind the entry `after`, waiting up to a second for the first."""
         inbox = self._keys.inbox(self._replica)
         with translated():
-            reply = await self._reader.xread({inbox: after}, count=INBOX_COUNT, block=READ_BLOCK_MS)
+            # Its replies are untyped; _letters looks at them.
+            reply = await cast("Any", self._reader).xread(
+                {inbox: after}, count=INBOX_COUNT, block=READ_BLOCK_MS
+            )
         return _letters(reply)
 
     async def discard(self, upto: str) -> None:
@@ -84,7 +87,7 @@ class CallStore:
 
     async def reconnect(self) -> None:
         """Drop the inbox reader's connection."""
-        await self._reader.connection_pool.disconnect()
+        await disconnect(self._reader)
 
 
 def _entry(reply: bytes) -> str:

@@ -95,9 +95,19 @@ def _connected_sync(how: Connect) -> Any:
     return on_connect
 
 
+async def node_of(redis: Redis, key: str) -> Redis:  # noqa: ARG001 - one server holds all keys
+    """Return the client of the server that holds `key`: what is not about keys is asked there."""
+    return redis
+
+
+async def disconnect(redis: Redis) -> None:
+    """Drop the client's connections: what waits on one fails, and the next command makes another."""
+    await redis.connection_pool.disconnect()
+
+
 async def adopt(redis: Redis, how: Connect, number: int) -> None:
     """Do on an open connection what is done first on each: begin the log's head where it is gone."""
-    execute = cast("Any", redis).execute_command
+    execute = cast("Any", await node_of(redis, how.keys.head(number))).execute_command
     # The client parses INFO into a dict; only the run id matters here.
     info: dict[str, Any] = await execute("INFO", "server")
     await execute(*_adopt_arguments(how, number, f"run_id:{info['run_id']}".encode()))
@@ -140,8 +150,11 @@ def commands(how: Connect, on_script: OnScript | None = None) -> Redis:
     return Redis.from_pool(pool) if on_script is None else TimedRedis(pool, on_script)
 
 
-def reader(how: Connect) -> Redis:
-    """Return the client that only tails logs; close it with `aclose`."""
+def reader(how: Connect, beside: Redis | None = None) -> Redis:  # noqa: ARG001 - there is no cluster yet
+    """Return a client that only waits for entries, on one connection; close it with `aclose`.
+
+    `beside`: the process' client for commands, whose knowledge of a cluster it shares.
+    """
     make = cast("Any", BlockingConnectionPool).from_url  # its keyword arguments are untyped
     pool = make(
         how.url,

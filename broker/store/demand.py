@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 from broker.core.identity import TenantId
 from broker.store.calls import NOTES_LENGTH
 from broker.store.client import Client
+from broker.store.clock import clock
 from broker.store.errors import translated
 from broker.store.keys import Keys
 from broker.store.registry import STREAM_MS
@@ -55,10 +56,10 @@ class DemandStore:
     async def watched(self, tenant: TenantId, linger_ms: int) -> list[tuple[str, str | None]]:
         """Return the URIs that are watched, each with the worker that tends it."""
         untyped = cast("Any", self._redis)
+        name = self._keys.watched(tenant, self._group)
+        since = await run(self._redis, clock(name)) - linger_ms
         with translated():
-            seconds, micros = await untyped.time()
-            since = seconds * 1000 + micros // 1000 - linger_ms
-            found = await untyped.zrangebyscore(self._keys.watched(tenant, self._group), since, "+inf")
+            found = await untyped.zrangebyscore(name, since, "+inf")
             uris = [each.decode() for each in found]
             holders: list[bytes | None] = []
             for start in range(0, len(uris), AT_ONCE):

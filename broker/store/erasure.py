@@ -1,9 +1,10 @@
 """Removes everything that a tenant has in Redis, in bounded steps.
 
 A tenant's keys are found by walking the whole key space in steps (SCAN), since some of them are in no index
-(tokens, sessions that nobody opens any more). Rule: the pattern of the walk only narrows it; what is removed
-is decided by taking each key apart (`Keys.tenant_of`), so no name can act as a pattern for another's keys.
-Begun again it goes on with what is left.
+(tokens, sessions that nobody opens any more). On a cluster they are all on one node, and only that is walked;
+should they move to another meanwhile, that is walked from its beginning. Rule: the pattern of the walk only
+narrows it; what is removed is decided by taking each key apart (`Keys.tenant_of`), so no name can act as a
+pattern for another's keys. Begun again it goes on with what is left.
 """
 
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from broker.core.identity import TenantId
+from broker.store.client import node_of
 from broker.store.errors import translated
 from broker.store.keys import Keys
 
@@ -38,11 +40,21 @@ async def erase(redis: "Redis", keys: Keys, tenant: TenantId) -> AsyncIterator[P
     """
     client = cast("Any", redis)
     removed = steps = 0
-    for _ in range(2):
-        cursor = 0
+    walks = 2
+    while walks:
+        cursor, walks = 0, walks - 1
+        node = None
         while True:
             with translated():
-                cursor, found = await client.scan(cursor, match=keys.pattern_of(tenant), count=STEP)
+                at = await node_of(redis, keys.order(tenant))
+                if node is not None and at is not node:
+                    # A cursor means nothing to another node.
+                    walks += 1
+                    break
+                node = at
+                cursor, found = await cast("Any", node).scan(
+                    cursor, match=keys.pattern_of(tenant), count=STEP
+                )
                 ours = [key for key in found if keys.tenant_of(key.decode()) == tenant]
                 if ours:
                     removed += await client.unlink(*ours)

@@ -11,6 +11,7 @@ one (design section 3); on a cluster each shard has its own.
 """
 
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import quote, unquote
@@ -54,13 +55,25 @@ class Keys:
     def tags(self) -> tuple[str, ...]:
         return tuple(_tag(shard, SHARDS) for shard in range(SHARDS))
 
+    @property
+    def is_sharded(self) -> bool:
+        """Whether what one command names must be of one shard: on a cluster."""
+        return self.logs > 1
+
     def shard(self, tenant: TenantId) -> int:
         """Return the shard of a tenant, 0 to `SHARDS` - 1."""
         return zlib.crc32(tenant.encode()) % SHARDS
 
     def log_number(self, tenant: TenantId) -> int:
         """Return which log tells of this tenant, 0 to `logs` - 1."""
-        return self.shard(tenant) if self.logs > 1 else 0
+        return self.shard(tenant) if self.is_sharded else 0
+
+    def by_log(self, tenants: Iterable[TenantId]) -> list[list[TenantId]]:
+        """Return `tenants` in groups, each of one log."""
+        groups: dict[int, list[TenantId]] = {}
+        for tenant in tenants:
+            groups.setdefault(self.log_number(tenant), []).append(tenant)
+        return list(groups.values())
 
     def log(self, number: int = 0) -> str:
         """The stream that every replica follows."""
@@ -204,7 +217,7 @@ class Keys:
     def pattern_of(self, tenant: TenantId) -> str:
         """Return a pattern that all keys of a tenant fit, and others may."""
         # Neither a prefix nor a percent-encoded name holds a character that means something in a pattern.
-        return f"{self.prefix}:{{*}}:*:{quote(tenant, safe='')}*"
+        return f"{self.prefix}:{{{self.tags[self.shard(tenant)]}}}:*:{quote(tenant, safe='')}*"
 
     def tenant_of(self, key: str) -> TenantId | None:
         """Return the tenant that owns `key`; None for a key that is the fleet's, or no key of ours."""

@@ -3,7 +3,7 @@
 Returns core values, raises our errors; decides nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -11,7 +11,7 @@ from broker.core.access import may_read
 from broker.core.identity import Principal, ReplicaId, ResourceKey
 from broker.core.log import NO_HEAD, Head
 from broker.core.revision import Stamp
-from broker.store.client import READ_BLOCK_MS, Connect, adopt
+from broker.store.client import READ_BLOCK_MS, Connect, adopt, disconnect
 from broker.store.errors import translated
 from broker.store.scripts import Call, fresh, run, script
 
@@ -49,13 +49,13 @@ class Beat:
 
 
 class LogStore:
-    """One installation's logs, through the two clients of store/client.py."""
+    """One installation's logs. `readers` are the clients that wait for entries, by the log's number."""
 
-    def __init__(self, how: Connect, commands: "Redis", reader: "Redis") -> None:
+    def __init__(self, how: Connect, commands: "Redis", readers: "Mapping[int, Redis]") -> None:
         self._how = how
         self._keys = how.keys
         self._commands = commands
-        self._reader = cast("Any", reader)  # its replies are untyped; _entries looks at them
+        self._readers = readers
 
     async def tail(self, number: int, after: str, count: int) -> list[RawEntry]:
         """Return up to `count` entries after the id `after`, waiting up to a second for the first.
@@ -64,8 +64,9 @@ class LogStore:
             StoreUnavailable, WrongStore: from store/errors.py.
         """
         log = self._keys.log(number)
+        reader = cast("Any", self._readers[number])  # its replies are untyped; _entries looks at them
         with translated():
-            reply = await self._reader.xread({log: after}, count=count, block=READ_BLOCK_MS)
+            reply = await reader.xread({log: after}, count=count, block=READ_BLOCK_MS)
         return _entries(reply)
 
     async def head(self, number: int) -> tuple[Head, int]:
@@ -93,11 +94,14 @@ class LogStore:
         await run(self._commands, call)
 
     async def beat(self, number: int, replica: ReplicaId | None) -> Beat:
-        """Renew `replica`'s place (None: only look) and return what a heartbeat tells."""
-        name = replica if replica is not None else ""
-        call: Call[Beat] = Call(
-            script("beat"), (self._keys.replicas(), self._keys.head(number)), (name, LAPSE_MS), _beat
-        )
+        """Renew `replica`'s place (None: only look) and return what a heartbeat tells.
+
+        Who is there is kept beside the first log: of any other the answer names no replica.
+        """
+        names = [self._keys.head(number)]
+        if number == 0:
+            names.append(self._keys.replicas())
+        call: Call[Beat] = Call(script("beat"), names, (replica or "", LAPSE_MS), _beat)
         return await run(self._commands, call)
 
     async def stamps(self, keys: Sequence[ResourceKey]) -> list[Stamp]:
@@ -121,9 +125,9 @@ class LogStore:
             found += await run(self._commands, call)
         return found
 
-    async def reconnect(self) -> None:
-        """Drop the reader's connection: the next tail makes a new one, whatever the old one waited for."""
-        await self._reader.connection_pool.disconnect()
+    async def reconnect(self, number: int) -> None:
+        """Drop a reader's connection: the next tail makes a new one, whatever the old one waited for."""
+        await disconnect(self._readers[number])
 
 
 def _entries(reply: Any) -> list[RawEntry]:

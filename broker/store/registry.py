@@ -20,6 +20,7 @@ from broker.core.errors import Conflict, Misconfigured
 from broker.core.identity import LIST, TEMPLATES, ResourceKey, TenantId
 from broker.core.publication import fingerprint
 from broker.store.client import Client
+from broker.store.clock import clock
 from broker.store.errors import translated
 from broker.store.keys import Keys
 from broker.store.publishing import TOMBSTONE_MS, member
@@ -226,9 +227,8 @@ async def unheard(
         StoreUnavailable, WrongStore: as scripts.run.
     """
     name = keys.declared(tenant, group)
+    until = await run(redis, clock(name)) - unheard_ms
     with translated():
-        seconds, micros = await cast("Any", redis).time()
-        until = seconds * 1000 + micros // 1000 - unheard_ms
         found = await cast("Any", redis).zrangebyscore(name, "-inf", until, start=0, num=SWEPT_AT_ONCE)
         count = await cast("Any", redis).zcard(name)
     return [(each.startswith(b"t"), each[1:].decode()) for each in found], len(found) == count

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from broker.core.identity import ResourceKey, TenantId
 from broker.core.revision import Stamp
+from broker.store.clock import clock
 from broker.store.errors import meaning, translated
 from broker.store.keys import Keys
 from broker.store.publishing import key_of
+from broker.store.scripts import run, run_sync
 
 if TYPE_CHECKING:
     from redis import Redis as SyncRedis
@@ -86,12 +88,12 @@ async def read(redis: "Redis", keys: Keys, key: ResourceKey) -> Stored | None:
     """
     with translated():
         values = await cast("Any", redis).hmget(keys.resource(key), _STORED)
-        now = await cast("Any", redis).time() if _is_past(values) else None
+    now = await run(redis, clock(keys.resource(key))) if _is_past(values) else None
     return _stored(values, now)
 
 
 async def look(redis: "Redis", keys: Keys, named: Sequence[ResourceKey]) -> list[Found | Exception]:
-    """Return what a read of each is answered with, in one round trip.
+    """Return what a read of each is answered with, in one round trip. Of one shard only, on a cluster.
 
     What is only touched has a revision and nothing else. A key that cannot be read has its error there.
 
@@ -103,8 +105,8 @@ async def look(redis: "Redis", keys: Keys, named: Sequence[ResourceKey]) -> list
         pipeline.hmget(keys.resource(key), _STORED)
     with translated():
         rows = await pipeline.execute(raise_on_error=False)
-        is_timed = any(not isinstance(row, Exception) and _is_past(row) for row in rows)
-        now = await cast("Any", redis).time() if is_timed else None
+    is_timed = any(not isinstance(row, Exception) and _is_past(row) for row in rows)
+    now = await run(redis, clock(keys.resource(named[0]))) if is_timed else None
     return [
         meaning(row) if isinstance(row, Exception) else _found(key, row, now)
         for key, row in zip(named, rows, strict=True)
@@ -115,7 +117,7 @@ def read_sync(redis: "SyncRedis", keys: Keys, key: ResourceKey) -> Stored | None
     """Do what `read` does, for plain scripts."""
     with translated():
         values = cast("Any", redis).hmget(keys.resource(key), _STORED)
-        now = cast("Any", redis).time() if _is_past(values) else None
+    now = run_sync(redis, clock(keys.resource(key))) if _is_past(values) else None
     return _stored(values, now)
 
 
@@ -136,7 +138,7 @@ async def page(
         with translated():
             uris = await cast("Any", redis).zrangebylex(*_range(keys, tenant, after, wanted))
             rows = await _described(cast("Any", redis).pipeline(transaction=False), keys, tenant, uris)
-            now = await cast("Any", redis).time() if any(map(_is_past, rows)) else None
+        now = await run(redis, clock(keys.order(tenant))) if any(map(_is_past, rows)) else None
         found += _listed(uris, rows, now)
         # What is removed at this moment, or due, leaves a stretch short; then the next one is read.
         if len(uris) < wanted or len(found) > count:
@@ -154,7 +156,7 @@ def page_sync(
         with translated():
             uris = cast("Any", redis).zrangebylex(*_range(keys, tenant, after, wanted))
             rows = _described(cast("Any", redis).pipeline(transaction=False), keys, tenant, uris)
-            now = cast("Any", redis).time() if any(map(_is_past, rows)) else None
+        now = run_sync(redis, clock(keys.order(tenant))) if any(map(_is_past, rows)) else None
         found += _listed(uris, rows, now)
         if len(uris) < wanted or len(found) > count:
             return found[:count], len(found) > count
@@ -169,12 +171,11 @@ async def due(
     Raises:
         StoreUnavailable, WrongStore: as scripts.run.
     """
+    name = keys.expiry(log_number)
+    if now_ms is None:
+        now_ms = await run(redis, clock(name))
     with translated():
-        if now_ms is None:
-            now_ms = _ms(await cast("Any", redis).time())
-        named = await cast("Any", redis).zrangebyscore(
-            keys.expiry(log_number), "-inf", now_ms, start=0, num=SWEPT_AT_ONCE
-        )
+        named = await cast("Any", redis).zrangebyscore(name, "-inf", now_ms, start=0, num=SWEPT_AT_ONCE)
     return [key_of(each) for each in named]
 
 
@@ -190,17 +191,13 @@ def _described(pipeline: Any, keys: Keys, tenant: TenantId, uris: Sequence[bytes
     return pipeline.execute()
 
 
-def _ms(now: tuple[int, int]) -> int:
-    return now[0] * 1000 + now[1] // 1000
-
-
 def _is_past(values: Sequence[bytes | None]) -> bool:
     """Whether our clock says that this is over; both `_STORED` and `_LISTED` begin with dig, exp."""
     return bool(values[0]) and bool(values[1]) and int(values[1] or 0) <= time.time() * 1000
 
 
-def _is_there(values: Sequence[bytes | None], now: tuple[int, int] | None) -> bool:
-    return bool(values[0]) and not (now and values[1] and int(values[1]) <= _ms(now))
+def _is_there(values: Sequence[bytes | None], now: int | None) -> bool:
+    return bool(values[0]) and not (now and values[1] and int(values[1]) <= now)
 
 
 def _scopes(value: bytes | None) -> frozenset[str]:
@@ -211,7 +208,7 @@ def _integer(value: bytes | None) -> int | None:
     return int(value) if value else None
 
 
-def _stored(values: Sequence[bytes | None], now: tuple[int, int] | None) -> Stored | None:
+def _stored(values: Sequence[bytes | None], now: int | None) -> Stored | None:
     _, expires, scopes, meta, body, _, _, _, ttl, cache_scope, version, _, _ = values
     if not body or not _is_there(values, now):
         return None
@@ -227,7 +224,7 @@ def _stored(values: Sequence[bytes | None], now: tuple[int, int] | None) -> Stor
     )
 
 
-def _found(key: ResourceKey, values: Sequence[bytes | None], now: tuple[int, int] | None) -> Found:
+def _found(key: ResourceKey, values: Sequence[bytes | None], now: int | None) -> Found:
     return Found(_stamp(values), _stored(values, now), _callback(key.uri, values))
 
 
@@ -250,9 +247,7 @@ def _stamp(values: Sequence[bytes | None]) -> Stamp:
     return Stamp((epoch or b"").decode(), int(n or 0), (mark or b"").decode())
 
 
-def _listed(
-    uris: Sequence[bytes], rows: Sequence[Sequence[bytes | None]], now: tuple[int, int] | None
-) -> list[Listed]:
+def _listed(uris: Sequence[bytes], rows: Sequence[Sequence[bytes | None]], now: int | None) -> list[Listed]:
     return [
         Listed(uri.decode(), values[3] or b"", _scopes(values[2]))
         for uri, values in zip(uris, rows, strict=True)

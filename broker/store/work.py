@@ -70,7 +70,10 @@ class WorkStore:
         self._worker = worker
 
     async def take(self, tenants: Sequence[TenantId], count: int, wait_ms: int | None) -> list[Task]:
-        """Take up to `count` new calls of each tenant, waiting up to `wait_ms` (None: not at all)."""
+        """Take up to `count` new calls of each tenant, waiting up to `wait_ms` (None: not at all).
+
+        Of one shard only, on a cluster; so are `notes`.
+        """
         names = {self._keys.calls(tenant, self._group): tenant for tenant in tenants}
         with translated():
             reply = await self._reader.xreadgroup(
@@ -124,9 +127,13 @@ class WorkStore:
             fields["v"] = result
         pipeline.xadd(inbox, fields, maxlen=INBOX_LENGTH, approximate=True)
         pipeline.pexpire(inbox, REPLY_MS)
-        pipeline.xack(name, CONSUMERS, task.entry)
-        pipeline.xdel(name, task.entry)
         with translated():
+            if self._keys.is_sharded:
+                # The inbox is elsewhere; first it, then the rest (rule 2).
+                await pipeline.execute()
+                pipeline = self._commands.pipeline(transaction=False)
+            pipeline.xack(name, CONSUMERS, task.entry)
+            pipeline.xdel(name, task.entry)
             await pipeline.execute()
 
     async def drop(self, task: Task) -> None:

@@ -32,8 +32,8 @@ class Dispatcher(Generic[W]):
         self._metrics = metrics
         self._dirty: deque[Connection[Any]] = deque()
         self._is_scheduled = False
-        self._oldest_ms = 0
-        self._ahead = 0.0
+        self._oldest = 0.0
+        self._ahead: dict[int, float] = {}
 
     def __repr__(self) -> str:
         return f"<Dispatcher {len(self._dirty)} dirty>"
@@ -45,25 +45,26 @@ class Dispatcher(Generic[W]):
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
-    def published(self, at_ms: int) -> None:
-        """Note when a change was published that is about to be told; 0 if its entry does not say."""
-        if not self._oldest_ms:
-            self._oldest_ms = at_ms
+    def published(self, log: int, at_ms: int) -> None:
+        """Note when a change in that log was published that is to be told; 0 if its entry does not say."""
+        if not self._oldest and at_ms:
+            self._oldest = at_ms / 1000 - self._ahead.get(log, 0.0)
 
     @property
     def clock_ahead(self) -> float:
-        """By how many seconds the clock of Redis is ahead of ours."""
-        return self._ahead
+        """By how many seconds the clock of Redis is ahead of ours; of several the one that is most off."""
+        return max(self._ahead.values(), key=abs, default=0.0)
 
-    def clock_read(self, server_ms: int) -> None:
-        """Take in what the clock of Redis said just now.
+    def clock_read(self, log: int, server_ms: int) -> None:
+        """Take in what the clock of Redis said just now, where that log is.
 
         What the answer took on its way makes Redis look behind, so the greatest difference is the truest; it
         is let go slowly, for clocks that are set.
         """
         sample = server_ms / 1000 - time.time()
-        is_near = abs(sample - self._ahead) < CLOCK_STEP_SECONDS
-        self._ahead = max(sample, self._ahead - CLOCK_DRIFT_SECONDS) if is_near else sample
+        ahead = self._ahead.get(log, sample)
+        is_near = abs(sample - ahead) < CLOCK_STEP_SECONDS
+        self._ahead[log] = max(sample, ahead - CLOCK_DRIFT_SECONDS) if is_near else sample
 
     def _run(self) -> None:
         told = 0
@@ -75,10 +76,9 @@ class Dispatcher(Generic[W]):
             loop.call_soon(self._run)
             return
         self._is_scheduled = False
-        if self._oldest_ms:
-            late = time.time() + self._ahead - self._oldest_ms / 1000
-            self._metrics.batch_told(max(0.0, late))
-            self._oldest_ms = 0
+        if self._oldest:
+            self._metrics.batch_told(max(0.0, time.time() - self._oldest))
+            self._oldest = 0.0
         for topic in self._hub.hold():
             loop.call_later(LIST_HOLD_SECONDS, self._release, topic)
 

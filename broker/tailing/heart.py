@@ -40,7 +40,7 @@ class Heart:
         tails: Sequence[Tail],
         *,
         on_break: Callable[[Tail, Discontinuity], None],
-        on_beat: Callable[[Beat], None],
+        on_beat: Callable[[Tail, Beat], None],
         metrics: Metrics,
     ) -> None:
         self.last_beat = 0.0
@@ -57,12 +57,12 @@ class Heart:
         self._lag = dict.fromkeys(tails, 0)
 
     def is_deaf(self, now: float) -> bool:
-        """Whether a reader brings nothing for `DEAF_AFTER` seconds while commands are answered."""
-        return self.is_answered(now) and any(now - tail.last_read > DEAF_AFTER for tail in self._tails)
+        """Whether a reader brings nothing for `DEAF_AFTER` seconds while its log's beats are answered."""
+        return any(self.is_up(tail, now) and now - tail.last_read > DEAF_AFTER for tail in self._tails)
 
     def is_answered(self, now: float) -> bool:
-        """Whether the last heartbeats were answered."""
-        return now - self.last_beat <= 2 * INTERVAL + QUIET
+        """Whether the last heartbeats of every log were answered."""
+        return all(self.is_up(tail, now) for tail in self._tails)
 
     def is_up(self, tail: Tail, now: float) -> bool:
         """Whether the last heartbeats of one log were answered."""
@@ -73,31 +73,36 @@ class Heart:
         return self._lag[tail]
 
     async def run(self) -> None:
-        """Beat for ever."""
+        """Beat for ever, for each log by itself: on a cluster one node may be silent while others answer."""
+        async with asyncio.TaskGroup() as group:
+            for tail in self._tails:
+                group.create_task(self._beat_forever(tail), name=f"heart {tail.number}")
+
+    async def _beat_forever(self, tail: Tail) -> None:
         loop = asyncio.get_running_loop()
         while True:
             started = loop.time()
-            for tail in self._tails:
-                try:
-                    await self._beat(tail)
-                except BrokerError as error:
-                    self._missed[tail] += 1
-                    if self._missed[tail] == MISSED:
-                        _log.warning("heartbeat_missed", extra={"log": tail.number, "error": str(error)})
-                except Exception:  # a bug in one beat must not stop the heart
-                    self._missed[tail] += 1
-                    _log.exception("heartbeat_failed", extra={"log": tail.number})
+            try:
+                await self._beat(tail)
+            except BrokerError as error:
+                self._missed[tail] += 1
+                if self._missed[tail] == MISSED:
+                    _log.warning("heartbeat_missed", extra={"log": tail.number, "error": str(error)})
+            except Exception:  # a bug in one beat must not stop the heart
+                self._missed[tail] += 1
+                _log.exception("heartbeat_failed", extra={"log": tail.number})
             await asyncio.sleep(max(0.0, started + INTERVAL - loop.time()))
 
     async def _beat(self, tail: Tail) -> None:
         asked_at = tail.cursor.n
-        beat = await self._store.beat(tail.number, self._replica if tail.number == 0 else None)
+        beat = await self._store.beat(tail.number, self._replica)
         now = asyncio.get_running_loop().time()
         self.last_beat = self._answered[tail] = now
         self._lag[tail] = max(0, beat.head.n - tail.cursor.n) if beat.head.epoch == tail.epoch else 0
-        tail.replicas = max(1, len(beat.replicas))
         if tail.number == 0:
-            self._on_beat(beat)
+            for each in self._tails:
+                each.replicas = max(1, len(beat.replicas))
+        self._on_beat(tail, beat)
         if self._missed[tail] >= MISSED:
             self._on_break(tail, Discontinuity.RECONNECT)
         self._missed[tail] = 0

@@ -5,15 +5,15 @@ Rules:
 1. The tail already stands at the head and goes on; the comparison runs beside it. An answer for a key that an
    entry has touched since the question is dropped (the hub's `observe`).
 2. Sessions first: what is watched may have changed in the gap. Lists before resources.
-3. One at a time, the next at least a second later. After an epoch change it starts at a random point of the
-   first half second, since every replica of the fleet has just seen the same.
+3. One at a time of each log, the next at least a second later. After an epoch change it starts at a random
+   point of the first half second, since every replica of the fleet has just seen the same.
 4. Until it is done the tail is not settled: ids prove nothing meanwhile.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from broker.core.hub import Hub, Topic
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 MIN_PAUSE = 1.0
 SPREAD = 0.5
 CUES_PER_SECOND = 20_000
-"""Cues that a resync releases; more would be a burst on every socket of the fleet at once."""
+"""Cues that the resyncs of all logs release; more would be a burst on every socket of the fleet at once."""
 
 
 class Resync:
@@ -36,9 +36,11 @@ class Resync:
 
     def __init__(
         self,
+        tails: Sequence[Tail],
         hub: Hub[Any],
         store: LogStore,
         keys: Keys,
+        *,
         reload: Callable[[Tail, bool], Awaitable[None]],
         metrics: Metrics,
     ) -> None:
@@ -48,7 +50,7 @@ class Resync:
         self._reload = reload
         self._metrics = metrics
         self._wanted: dict[Tail, Discontinuity] = {}
-        self._wake = asyncio.Event()
+        self._wake = {tail: asyncio.Event() for tail in tails}
 
     def __repr__(self) -> str:
         return f"<Resync wanted={[why.value for why in self._wanted.values()]}>"
@@ -59,18 +61,22 @@ class Resync:
         earlier = self._wanted.get(tail)
         if earlier is None or why.gravity > earlier.gravity:
             self._wanted[tail] = why
-        self._wake.set()
+        self._wake[tail].set()
 
     async def run(self) -> None:
         """Serve requests for ever."""
+        async with asyncio.TaskGroup() as group:
+            for tail in self._wake:
+                group.create_task(self._serve(tail), name=f"resync {tail.number}")
+
+    async def _serve(self, tail: Tail) -> None:
+        wake = self._wake[tail]
         while True:
-            await self._wake.wait()
-            tail, why = next(iter(self._wanted.items()))
-            if why is Discontinuity.EPOCH:
+            await wake.wait()
+            if self._wanted[tail] is Discontinuity.EPOCH:
                 await asyncio.sleep(random.uniform(0, SPREAD))
             why = self._wanted.pop(tail)
-            if not self._wanted:
-                self._wake.clear()
+            wake.clear()
             try:
                 await self._compare(tail, why)
             except Exception as error:
@@ -91,7 +97,7 @@ class Resync:
         for start in range(0, len(topics), REVISIONS_PER_CALL):
             owed = await self._compare_some(tail, topics[start : start + REVISIONS_PER_CALL])
             told += owed
-            await asyncio.sleep(owed / CUES_PER_SECOND)
+            await asyncio.sleep(owed * len(self._wake) / CUES_PER_SECOND)
         self._metrics.resync_told(told)
         if told or why.may_have_lost:
             _log.info("resync_done", extra={"why": why.value, "keys": len(topics), "cues": told})

@@ -118,7 +118,7 @@ class Tail:
     async def reconnect(self) -> None:
         """Give up the connection on which the reader waits: it brings nothing though there is something."""
         self._stands = False
-        await self._store.reconnect()
+        await self._store.reconnect(self.number)
 
     def _jump(self, head: Head, last: int, why: Discontinuity) -> None:
         self.cursor.jump(head, last)
