@@ -39,7 +39,8 @@ class Demand:
         self._repeat = repeat
         self._known: dict[int, set[ResourceKey]] = {log: set() for log in range(keys.logs)}
         self._wishes: dict[int, dict[_Wish, set[str]]] = {log: {} for log in range(keys.logs)}
-        """Both by log."""
+        self._repeat_at = dict.fromkeys(range(keys.logs), 0.0)
+        """When, in loop time, all is said again; like the others by log."""
 
     def __repr__(self) -> str:
         wished = sum(len(uris) for wishes in self._wishes.values() for uris in wishes.values())
@@ -47,22 +48,17 @@ class Demand:
 
     async def run(self) -> None:
         """Report for ever."""
-        loop = asyncio.get_running_loop()
-        repeat_at = 0.0
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            is_full = loop.time() >= repeat_at
-            if is_full:
-                repeat_at = loop.time() + self._repeat
             # Together: on a cluster a node that is silent must not hold up what others are told.
-            await asyncio.gather(
-                *(self._report(log, watched, is_full=is_full) for log, watched in self._watched().items())
-            )
+            await asyncio.gather(*(self._report(*each) for each in self._watched().items()))
 
-    async def _report(self, log: int, watched: set[ResourceKey], *, is_full: bool) -> None:
+    async def _report(self, log: int, watched: set[ResourceKey]) -> None:
+        now = asyncio.get_running_loop().time()
         try:
-            if is_full:
+            if now >= self._repeat_at[log]:
                 await self._report_all(log, watched)
+                self._repeat_at[log] = now + self._repeat
             else:
                 await self._report_new(log, watched)
         except BrokerError as error:
