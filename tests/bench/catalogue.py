@@ -137,7 +137,7 @@ def _growth() -> list[Scenario]:
         Scenario("cue-by-tenants", "S2: one cue, by the tenants of 2,000 streams", MANY_URIS, tenants),
         Scenario("cue-by-replicas", "S2: one cue, by the replicas that share 2,000 streams", MANY_URIS,
                  _grown((1, 2, 4), broker, lambda _: MANY_URIS, 2)),
-        Scenario("tailing", "Redis' share of one change at 2,000/s, by the replicas that tail", TAILED, tailed),
+        Scenario("tailing", "Redis' share of one change at 2,000/s, by the replicas", TAILED, tailed),
     ]  # fmt: skip
 
 

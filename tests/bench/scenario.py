@@ -3,8 +3,8 @@
 Phases, each optional, in this order: idle, a rate (delays), flat out (CPU), bursts while nobody reads.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tests.bench.plan import Audience
 from tests.bench.target import System
@@ -37,6 +37,9 @@ class Load:
     receive_buffer: int = 0
     """Bytes of a client's socket buffer; 0 leaves it to the kernel."""
 
+    patience: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How long the load generator waits for what, where that is not its own choice (loadgen/main.c)."""
+
     def topics(self) -> Iterator[int]:
         """Yield the topic of each publish, in order. The last of a phase is always one that is watched."""
         warm = self.audience.topics
@@ -61,6 +64,7 @@ class Load:
             "gap-us": self.gap_us,
             "slow-ms": self.slow_ms,
             "receive-buffer": self.receive_buffer,
+            **self.patience,
         }
         return {name: value for name, value in given.items() if value}
 

@@ -9,13 +9,13 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define STALL_SECONDS 30
-#define QUIET_MS 1200    /* a server that coalesces and says nothing for this long has said it all */
-
 static plan streams, warm_streams, publishes;
 static long next_publish;
 static group servers, stores;
 static int at_once = 64;
+static int stall_ms = 30000;
+static int quiet_ms = 1200; /* a server that coalesces and says nothing for this long has said it all */
+static int rest_ms = 400;   /* between phases, for what still comes */
 
 static struct {
     long warm, idle_ms, rate_count, flat_count, window, burst, repeat, gap_us, slow_ms;
@@ -39,7 +39,7 @@ static int is_stalled(uint64_t since, long limit_ms) { return (int64_t)(now_us()
 static void wait_for(long expected, uint64_t *since) {
     if (books.last_told > *since)
         *since = books.last_told;
-    if (is_stalled(*since, STALL_SECONDS * 1000))
+    if (is_stalled(*since, stall_ms))
         die("stalled: %ld of %ld cues came, %ld streams ended", books.told, expected, books.ended);
 }
 
@@ -51,14 +51,14 @@ static void warm_up(void) {
         warm[i].fd = -1;
     }
     streams_open(warm, warm_streams.count, at_once);
-    spin_ms(100);
+    spin_ms(rest_ms / 4);
     for (long i = 0; i < wanted.warm; i++) {
         publisher_send(&publishes.items[next_publish++]);
         publisher_flush();
-        spin_ms(50);
+        spin_ms(rest_ms / 8);
     }
     streams_close(warm, warm_streams.count);
-    spin_ms(400);
+    spin_ms(rest_ms);
     books.ended = 0;
 }
 
@@ -67,7 +67,7 @@ static double open_all(void) {
     uint64_t began = now_us();
     streams_open(books.streams, books.stream_count, at_once);
     double seconds = (now_us() - began) / 1e6;
-    spin_ms(300);
+    spin_ms(rest_ms);
     cpu = group_cpu_us(&servers) - cpu;
     store = group_cpu_us(&stores) - store;
     double opened = group_memory_kb(&servers);
@@ -105,7 +105,7 @@ static void publish_at_a_rate(void) {
         pump(sent == wanted.rate_count ? 5 : left > 5000 ? 5 : (int)(left / 1000));
         if (sent == wanted.rate_count) {
             wait_for(expected, &since);
-            if (books.coalesces && is_stalled(since, QUIET_MS))
+            if (books.coalesces && is_stalled(since, quiet_ms))
                 break;
         } else {
             since = now_us();
@@ -126,7 +126,7 @@ static void publish_at_a_rate(void) {
 static void publish_flat_out(void) {
     long count = wanted.flat_count, before = books.told, expected = 0, sent = 0, oldest = 0;
     long *ends = malloc((count + 1) * sizeof *ends);
-    spin_ms(100);
+    spin_ms(rest_ms / 4);
     double cpu = group_cpu_us(&servers), user = group_user_us(&servers), store = group_cpu_us(&stores);
     double client = own_cpu_us();
     uint64_t began = now_us(), since = began;
@@ -142,7 +142,7 @@ static void publish_flat_out(void) {
         publisher_flush();
         pump(publisher_waiting() ? 1 : 20);
         wait_for(expected, &since);
-        if (books.coalesces && is_stalled(since, QUIET_MS)) {
+        if (books.coalesces && is_stalled(since, quiet_ms)) {
             if (sent == count)
                 break;
             oldest = sent; /* these were told of by cues of later ones */
@@ -186,7 +186,7 @@ static void publish_in_bursts(double opened_kb) {
         while (books.told - before < expected) {
             pump(10);
             wait_for(expected, &since);
-            if (books.coalesces && is_stalled(since, QUIET_MS))
+            if (books.coalesces && is_stalled(since, quiet_ms))
                 break;
         }
     }
@@ -199,7 +199,7 @@ static void publish_in_bursts(double opened_kb) {
 
 static void judge(void) {
     char fault[256];
-    spin_ms(400);
+    spin_ms(rest_ms);
     int wrong = book_judge(fault, sizeof fault);
     long bad = wrong + books.stray + books.wrong_id + books.ended + books.refused_events;
     printf(",\"warm_told\":%ld", books.warm_told);
@@ -237,6 +237,9 @@ int main(int count, char **words) {
         else if (OPTION("--slow-ms")) wanted.slow_ms = atol(value);
         else if (OPTION("--receive-buffer")) receive_buffer = atoi(value);
         else if (OPTION("--at-once")) at_once = atoi(value);
+        else if (OPTION("--stall-ms")) stall_ms = atoi(value);
+        else if (OPTION("--quiet-ms")) quiet_ms = atoi(value);
+        else if (OPTION("--rest-ms")) rest_ms = atoi(value);
         else if (OPTION("--ask")) answers = atol(value);
         else if (OPTION("--connections")) connections = atol(value);
         else if (OPTION("--expect")) expected = value;
