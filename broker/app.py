@@ -27,6 +27,7 @@ from broker.http.mcp import McpEndpoint
 from broker.http.modern import ModernEra
 from broker.http.publish import Limits, router
 from broker.http.stream_desk import StreamDesk
+from broker.http.turnstile import Turnstile
 from broker.replica import Pace, Replica
 from broker.sessions.ownership import Sessions
 from broker.settings import Settings
@@ -43,6 +44,7 @@ from broker.telemetry.exposition import Exposition
 from broker.telemetry.metrics import Metrics
 from broker.telemetry.tracing import Tracing
 from broker.tenants.directory import Directory
+from broker.tenants.publishes import Publishes
 from broker.tenants.quotas import Quotas
 from broker.wire import cue
 from broker.wire.cue import Cue
@@ -55,8 +57,11 @@ PUBLISHING_PATHS = frozenset({"/v1/resources", "/v1/publish", "/v1/touch"})
 class PublicApp:
     """Sends the MCP addresses to their endpoint, the rest to FastAPI, whose wrappers no stream can afford."""
 
-    def __init__(self, mcp: McpEndpoint, metadata: Metadata, rest: FastAPI, traces: Tracing) -> None:
+    def __init__(
+        self, mcp: McpEndpoint, metadata: Metadata, turnstile: Turnstile, rest: FastAPI, traces: Tracing
+    ) -> None:
         self._traces = traces
+        self._turnstile = turnstile
         self._mcp = mcp
         self._metadata = metadata
         self._rest = rest
@@ -71,6 +76,8 @@ class PublicApp:
             await self._mcp(scope, receive, send)
         elif self._metadata.is_at(scope):
             await self._metadata(scope, receive, send)
+        elif await self._turnstile.refuses(scope, receive, send):
+            return
         elif self._traces.is_on:
             context = {name: _header(scope, name) for name in tracing.CARRIED}
             with self._traces.span(f"{scope['method']} {_route(scope)}", context):
@@ -198,6 +205,13 @@ def build(settings: Settings) -> Broker:
         metrics=replica.metrics,
         traces=replica.traces,
     )
+    publishes = Publishes(
+        QuotaStore(replica.redis, replica.keys, replica.id),
+        directory,
+        _defaults(settings),
+        is_on=settings.auth.mode != "open",
+    )
+    limits = _limits(settings, quotas, publishes)
     rest = FastAPI(
         title="MCP resource broker",
         description="Publish resources; MCP clients that subscribe to them hear of it on /mcp.",
@@ -205,7 +219,7 @@ def build(settings: Settings) -> Broker:
     )
     for status in (404, 405):
         rest.add_exception_handler(status, answers.nothing_here)
-    rest.include_router(router(replica.redis, replica.keys, auth.gate, _limits(settings, quotas), perimeter))
+    rest.include_router(router(replica.redis, replica.keys, auth.gate, limits, perimeter))
     health = Health(
         replica,
         Exposition(replica.metrics).page,
@@ -220,7 +234,15 @@ def build(settings: Settings) -> Broker:
         spawn=replica.spawn,
     )
     return Broker(
-        PublicApp(mcp, Metadata(auth.challenge), rest, replica.traces), InternalApp(admin, health), replica
+        PublicApp(
+            mcp,
+            Metadata(auth.challenge),
+            Turnstile(auth.gate, publishes, perimeter),
+            rest,
+            replica.traces,
+        ),
+        InternalApp(admin, health),
+        replica,
     )
 
 
@@ -282,12 +304,13 @@ def _calls(settings: Settings) -> CallRules:
     )
 
 
-def _limits(settings: Settings, quotas: Quotas) -> Limits:
+def _limits(settings: Settings, quotas: Quotas, publishes: Publishes) -> Limits:
     return Limits(
         content_bytes=settings.http.max_content_bytes,
         body_seconds=settings.http.body_seconds,
         quota=publishing.TRUSTED if settings.auth.mode == "open" else in_scripts(_defaults(settings)),
         read=quotas.read,
+        publishes=publishes,
     )
 
 

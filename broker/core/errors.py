@@ -176,13 +176,17 @@ class KeyReused(Conflict):
 
 
 class LimitReached(BrokerError):
-    """A quota or limit was reached; `retry_after` is when trying again makes sense, in seconds, if known."""
+    """A quota or limit was reached; `retry_after` is when trying again makes sense, in seconds, if known.
+
+    `limit` is its name where it is one of core/tenancy.py's.
+    """
 
     reason = "limit"
 
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, retry_after: float | None = None, limit: str = "") -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.limit = limit
 
 
 class Unavailable(BrokerError):

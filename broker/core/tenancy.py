@@ -47,6 +47,8 @@ class Limits:
     principal_streams: int | None = None
     principal_sessions: int | None = None
     principal_reads: int | None = None
+    principal_publishes: int | None = None
+    principal_publish_bytes: int | None = None
 
     def over(self, defaults: "Limits") -> "Limits":
         """Return these limits, with `defaults` where one is None."""

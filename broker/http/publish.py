@@ -30,6 +30,7 @@ from broker.core.errors import (
     BrokerError,
     Forbidden,
     InvalidCursor,
+    LimitReached,
     ResourceNotFound,
     TooLarge,
     Unavailable,
@@ -45,6 +46,7 @@ from broker.store.keys import Keys
 from broker.store.publishing import Outcome
 from broker.store.resources import Stored
 from broker.store.scripts import Call, run
+from broker.tenants.publishes import Publishes
 from broker.wire.headers import Perimeter
 
 MEGABYTE = 1_000_000
@@ -66,6 +68,8 @@ class Limits:
     """The installation's limits, as the scripts take them."""
     read: Callable[[Principal], Awaitable[None]] | None = None
     """Spends one read of the caller's quota, or refuses it."""
+    publishes: Publishes | None = None
+    """The callers' rates of publishing."""
 
 
 class _Route(APIRoute):
@@ -98,7 +102,7 @@ def router(  # noqa: C901, PLR0915 # routes are closures; each is short
     routes = APIRouter(prefix="/v1", route_class=_Route, tags=["publishing"])
     body_of = partial(_body, seconds=limits.body_seconds)
 
-    async def publisher(request: Request) -> TenantId:
+    async def publisher(request: Request) -> Principal:
         _check_perimeter(request.headers, perimeter)
         try:
             who = await gate.admit(request.headers, PUBLISH)
@@ -107,7 +111,23 @@ def router(  # noqa: C901, PLR0915 # routes are closures; each is short
         except BrokerError as error:
             request.state.challenge = gate.challenge(error)
             raise
-        return who.tenant
+        return who
+
+    async def admitted(who: Principal, changes: int, size: int) -> None:
+        if limits.publishes is not None:
+            limits.publishes.check(who)
+            await limits.publishes.charge(who, changes, size)
+
+    async def sent(who: Principal, work: Awaitable[Outcome]) -> Outcome:
+        try:
+            return await work
+        except LimitReached as error:
+            noted(who, error)
+            raise
+
+    def noted(who: Principal, error: object) -> None:
+        if limits.publishes is not None and isinstance(error, LimitReached):
+            limits.publishes.note(who, error)
 
     def decide(tenant: TenantId, order: intake.Order) -> Call[Outcome]:
         key = ResourceKey(tenant, check_uri(order.uri))
@@ -124,48 +144,56 @@ def router(  # noqa: C901, PLR0915 # routes are closures; each is short
 
     @routes.put("/resources", summary="Publish one resource", **openapi.PUT)
     async def put(
-        request: Request, tenant: Annotated[TenantId, Depends(publisher)], uri: Annotated[str, Depends(_uri)]
+        request: Request, who: Annotated[Principal, Depends(publisher)], uri: Annotated[str, Depends(_uri)]
     ) -> Response:
         body = await body_of(request, limits.content_bytes)
         order = intake.order(uri, body, request.headers, request.query_params)
-        outcome = await run(redis, decide(tenant, order))
+        call = decide(who.tenant, order)
+        await admitted(who, 1, len(body))
+        outcome = await sent(who, run(redis, call))
         return answers.answer(answers.done(uri, outcome), headers=answers.etag(outcome.stamp))
 
     @routes.post("/publish", summary="Publish several resources", **openapi.PUBLISH)
-    async def publish(request: Request, tenant: Annotated[TenantId, Depends(publisher)]) -> Response:
-        given = intake.document(await body_of(request, 2 * limits.content_bytes)).get("resources")
+    async def publish(request: Request, who: Annotated[Principal, Depends(publisher)]) -> Response:
+        body = await body_of(request, 2 * limits.content_bytes)
+        given = intake.document(body).get("resources")
         items = cast("list[Any]", given) if isinstance(given, list) else []
         if not 0 < len(items) <= limits.resources:
             raise BadRequest(f"resources is a list of 1 to {limits.resources} objects.")
-        decided = [_decided(item, lambda order: decide(tenant, order)) for item in items]
+        decided = [_decided(item, lambda order: decide(who.tenant, order)) for item in items]
+        await admitted(who, len(items), len(body))
         said = iter(await run_batch(redis, [call for _, call in decided if isinstance(call, Call)]))
         results = [(uri, next(said) if isinstance(call, Call) else call) for uri, call in decided]
+        for _, result in results:
+            noted(who, result)
         if all(isinstance(result, Unavailable) for _, result in results):
             raise next(result for _, result in results if isinstance(result, Unavailable))
         return answers.answer({"results": [_result(uri, result) for uri, result in results]})
 
     @routes.post("/touch", summary="Announce that a resource changed", **openapi.TOUCH)
-    async def touch(request: Request, tenant: Annotated[TenantId, Depends(publisher)]) -> Response:
+    async def touch(request: Request, who: Annotated[Principal, Depends(publisher)]) -> Response:
         given = intake.document(await body_of(request, limits.content_bytes))
         uri = given.get("uri")
         if not isinstance(uri, str):
             raise BadRequest('The body is {"uri": "…"}: the resource that changed.')
         key = request.headers.get("idempotency-key")
-        outcome = await touching.touch(
-            redis, rules, keys, ResourceKey(tenant, uri), idempotency_key=key, limits=limits.quota
+        await admitted(who, 1, 0)
+        touched = touching.touch(
+            redis, rules, keys, ResourceKey(who.tenant, uri), idempotency_key=key, limits=limits.quota
         )
+        outcome = await sent(who, touched)
         return answers.answer(answers.done(uri, outcome), headers=answers.etag(outcome.stamp))
 
     @routes.delete("/resources", summary="Remove one resource", **openapi.DELETE)
     async def delete(
         request: Request,
-        tenant: Annotated[TenantId, Depends(publisher)],
+        who: Annotated[Principal, Depends(publisher)],
         uri: Annotated[str, Depends(_uri)],
         version: Annotated[str | None, Query(description="The publisher's own version number.")] = None,
     ) -> Response:
         call = publishing.remove(
             keys,
-            ResourceKey(tenant, uri),
+            ResourceKey(who.tenant, uri),
             version=None if version is None else intake.whole("version", version),
             expect=intake.expectation(request.headers),
             idempotency_key=request.headers.get("idempotency-key"),
@@ -176,19 +204,19 @@ def router(  # noqa: C901, PLR0915 # routes are closures; each is short
     @routes.get("/resources", summary="Read one resource, or list a page of them", **openapi.GET)
     async def get(
         request: Request,
-        tenant: Annotated[TenantId, Depends(publisher)],
+        who: Annotated[Principal, Depends(publisher)],
         limit: Annotated[str | None, Query(description="How many to list, 100 by default.")] = None,
         cursor: Annotated[str | None, Query(description="nextCursor of the page before.")] = None,
     ) -> Response:
         uri = intake.exact(request.scope["query_string"], "uri")
         if uri is not None:
-            stored = await resources.read(redis, keys, ResourceKey(tenant, check_uri(uri)))
+            stored = await resources.read(redis, keys, ResourceKey(who.tenant, check_uri(uri)))
             return _shown(uri, stored, request.headers)
         count = min(100 if limit is None else intake.whole("limit", limit), limits.page)
         if count == 0:
             raise BadRequest("limit is at least 1.")
         after = None if cursor is None else _after(cursor)
-        listed, has_more = await resources.page(redis, keys, tenant, after, count)
+        listed, has_more = await resources.page(redis, keys, who.tenant, after, count)
         body = b'{"resources":[%b]' % b",".join(each.meta for each in listed)
         if has_more:
             body += b',"nextCursor":%b' % encode_json(_cursor(listed[-1].uri))
@@ -197,7 +225,7 @@ def router(  # noqa: C901, PLR0915 # routes are closures; each is short
     return routes
 
 
-def _uri(
+async def _uri(  # a plain function would go through a thread, at the price of all the rest
     request: Request,
     uri: Annotated[str | None, Query(description="The resource's URI, percent-encoded once.")] = None,
 ) -> str:

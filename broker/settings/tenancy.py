@@ -150,3 +150,9 @@ class QuotaSettings(Group):
     principal_streams: int = setting(500, "streams", "Open streams of one caller.", ge=0)
     principal_sessions: int = setting(2000, "sessions", "Sessions of one caller.", ge=0)
     principal_reads: int = setting(1000, "per second", "Reads and lists of one caller.", ge=0)
+    principal_publishes: int = setting(
+        0, "per second", "Changes that one caller may publish over HTTP.", ge=0
+    )
+    principal_publish_bytes: int = setting(
+        0, "bytes per second", "Contents that one caller may publish over HTTP.", ge=0
+    )

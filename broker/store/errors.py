@@ -109,6 +109,8 @@ _QUOTAS = {
     "principal_sessions": "has {limit} sessions, which is the limit of one caller: end some with DELETE",
 }
 _RATES = {
+    "principal_publishes": "publishes more changes",
+    "principal_publish_bytes": "publishes more bytes",
     "publishes": "publishes more changes",
     "publish_bytes": "publishes more bytes",
     "reads": "reads more",
@@ -119,13 +121,13 @@ _RATES = {
 def quota_reached(name: str, limit: int) -> LimitReached:
     """Return the refusal of what a tenant or a caller has too much of."""
     whom = "This credential's holder" if name.startswith("principal_") else "This tenant"
-    return LimitReached(f"{whom} {_QUOTAS[name].format(limit=limit)}, or ask for a higher limit.")
+    return LimitReached(f"{whom} {_QUOTAS[name].format(limit=limit)}, or ask for a higher limit.", limit=name)
 
 
 def rate_reached(name: str, seconds: float) -> LimitReached:
     """Return the refusal of what comes too fast; `seconds` from now it may come."""
     whom = "This credential's holder" if name.startswith("principal_") else "This tenant"
-    return LimitReached(f"{whom} {_RATES[name]} than it may; try again in a moment.", seconds)
+    return LimitReached(f"{whom} {_RATES[name]} than it may; try again in a moment.", seconds, name)
 
 
 def _quota_meaning(name: str, limit: str) -> LimitReached:

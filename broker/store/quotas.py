@@ -71,6 +71,16 @@ class QuotaStore:
         )
         return await run(self._redis, call)
 
+    async def charge(self, tenant: TenantId, what: str, rate: int, amount: int) -> float:
+        """Charge a rate per second; return 0, or in how many seconds (s) there is room for more."""
+        call: Call[float] = Call(
+            script("charge"),
+            (self._keys.bucket(tenant, what),),
+            (rate, amount),
+            lambda reply: int(reply) / 1000,
+        )
+        return await run(self._redis, call)
+
     async def open_session(
         self, who: Principal, session: SessionId, idle_ms: int, limit: int, own_limit: int
     ) -> str | None:

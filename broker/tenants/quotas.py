@@ -159,13 +159,13 @@ class Quotas:
             lot.left -= 1
             return
         if now < lot.closed_until:
-            raise rate_reached(name, _jittered(lot.closed_until - now))
+            raise rate_reached(name, jittered(lot.closed_until - now))
         wanted = max(1, rate // LOTS)
         taken, wait = await self._store.take(*held, rate, wanted)
         now = asyncio.get_running_loop().time()
         if taken == 0:
             lot.closed_until = now + wait
-            raise rate_reached(name, _jittered(wait))
+            raise rate_reached(name, jittered(wait))
         lot.left = taken - 1
         # Not for ever: what is hoarded here is missing elsewhere.
         lot.until = now + 1.0
@@ -280,6 +280,6 @@ class Quotas:
             del self._lots[held]
 
 
-def _jittered(seconds: float) -> float:
+def jittered(seconds: float) -> float:
     """Return a time to wait that not everybody waits alike; at least a tenth of a second."""
     return max(0.1, seconds) * random.uniform(1.0, 1.5)
