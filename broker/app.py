@@ -14,7 +14,7 @@ from broker.core import tenancy
 from broker.core.errors import Misconfigured
 from broker.core.revision import Stamp
 from broker.gauges import release
-from broker.http import answers
+from broker.http import answers, fast_writer
 from broker.http.address import endpoint
 from broker.http.admin import Admin, eraser
 from broker.http.auth import build as build_auth
@@ -202,6 +202,7 @@ def build(settings: Settings) -> Broker:
         perimeter,
         max_body_bytes=settings.http.max_body_bytes,
         body_seconds=settings.http.body_seconds,
+        make_writer=fast_writer.chosen(settings.stream.writer),
         metrics=replica.metrics,
         traces=replica.traces,
     )

@@ -183,13 +183,18 @@ class Hub(Generic[W]):
         topic.seen = revision
         if topic.key.is_list and not topic.is_held:
             self._cued_lists[topic] = None
-        n = revision.n
+        owed = (topic, revision.n)
         told = 0
         for watcher in topic.watchers:
+            backlog = watcher.backlog
             if rule and not may_read(watcher.principal, rule):
-                watcher.backlog.discard(topic)
+                backlog.discard(topic)
                 continue
-            if watcher.backlog.add(topic, n):
+            if backlog.waiting is None:
+                # Backlog.add, for the commonest case, without a call for each watcher.
+                backlog.waiting = owed
+                watcher.mark()
+            elif backlog.add(topic, revision.n):
                 watcher.mark()
             else:
                 self.coalesced += 1

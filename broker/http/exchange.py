@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
+from broker.http.writer import AsgiWriter, MakeWriter
 from broker.wire import sse
 from broker.wire.headers import Form
 from broker.wire.refusal import INVALID_REQUEST, Refusal
@@ -42,6 +43,7 @@ class Exchange:
         scope: Mapping[str, Any],
         receive: Callable[[], Awaitable[dict[str, Any]]],
         send: Callable[[dict[str, Any]], Awaitable[None]],
+        make_writer: MakeWriter = AsgiWriter,
     ) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
@@ -53,6 +55,8 @@ class Exchange:
         """Whether the status line is out."""
         self.receive = receive
         self.send = send
+        self.make_writer = make_writer
+        """How a stream is written, once its head is out."""
 
     async def body(self, limit: int, seconds: float) -> bytes:
         """Read the body, of at most `limit` bytes, counted as they come, and within `seconds`.

@@ -25,6 +25,7 @@ from broker.http.auth.gate import Gate
 from broker.http.exchange import ClientGoneError, Exchange
 from broker.http.handshake import HandshakeEra
 from broker.http.modern import ModernEra
+from broker.http.writer import MakeWriter
 from broker.telemetry import logging as events
 from broker.telemetry import request, tracing
 from broker.telemetry.catalogue import METHODS
@@ -81,6 +82,7 @@ class McpEndpoint:
         *,
         max_body_bytes: int,
         body_seconds: float,
+        make_writer: MakeWriter,
         metrics: Metrics,
         traces: Tracing,
     ) -> None:
@@ -90,12 +92,13 @@ class McpEndpoint:
         self._perimeter = perimeter
         self._max_body_bytes = max_body_bytes
         self._body_seconds = body_seconds
+        self._make_writer = make_writer
         self._metrics = metrics
         self._traces = traces
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
-        exchange = Exchange(scope, receive, send)
+        exchange = Exchange(scope, receive, send, self._make_writer)
         exchange.extra.extend(headers.cors(exchange.headers, self._perimeter))
         try:
             await self._serve(exchange)

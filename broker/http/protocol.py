@@ -11,11 +11,12 @@
    it: uvicorn tells only the last, and a stream went on writing to a connection that was no more.
 6. Connections have a number: without the last descriptors this process could not reach Redis again. One too
    many is told so and closed.
+7. What is no request is answered only between answers: uvicorn writes its 400 into the stream that is open.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -24,6 +25,18 @@ _TOO_MANY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\nretry-after: 1\r\n"
     b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(_WHY), _WHY)
 )
+
+
+class Stream(Protocol):
+    """Who writes to the connection beside uvicorn (fast_writer.py), and must know when it may."""
+
+    def paused(self) -> None:
+        """Write nothing: the socket is full."""
+        ...
+
+    def resumed(self) -> None:
+        """Go on."""
+        ...
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -43,6 +56,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
         self._answering: RequestResponseCycle | None = None
+        self.stream: Stream | None = None
+        """Whoever writes the body of the request that is being answered by itself."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         """Start the clock of the first request's head."""
@@ -114,6 +129,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no request, or is too large, and close."""
+        if self._answering is not None and not self._answering.response_complete:
+            # Its bytes would stand amid the answer that is under way (rule 7).
+            self.transport.close()
+            return
         if not self._is_head_too_large:
             super().send_400_response(msg)
             return
@@ -146,12 +165,16 @@ class LimitedProtocol(HttpToolsProtocol):
         """Wait for the client to read, but not for ever."""
         super().pause_writing()
         self._watch_unread()
+        if self.stream is not None:
+            self.stream.paused()
 
     def resume_writing(self) -> None:
         """Go on: the client has read."""
         super().resume_writing()
         if not self.transport.is_closing():
             self._stop_watching()
+        if self.stream is not None:
+            self.stream.resumed()
 
     def _watch_unread(self, before: int | None = None) -> None:
         """Cut the connection when its client has read nothing for long.

@@ -25,6 +25,8 @@ class ListenRenderer:
         """Return one frame per topic; the modern era has no event ids."""
         del position
         tail = self._tail
+        if len(taken) == 1:
+            return taken[0][0].wire.modern + tail
         return b"".join([topic.wire.modern + tail for topic, _ in taken])
 
     def ending(self, retry_ms: int | None) -> bytes:

@@ -4,7 +4,6 @@ import asyncio
 from typing import TypeVar
 
 from broker.http.exchange import STREAM_HEADERS, Exchange
-from broker.http.writer import AsgiWriter
 from broker.replica import Replica
 from broker.streams.connection import Connection
 
@@ -20,7 +19,7 @@ async def carry(exchange: Exchange, replica: Replica[W], connection: Connection[
     """
     era = "handshake" if exchange.method == "GET" else "modern"
     await exchange.start(200, STREAM_HEADERS)
-    writer = AsgiWriter(exchange.send, asyncio.current_task())
+    writer = exchange.make_writer(exchange.send, asyncio.current_task())
     replica.metrics.stream_opened(era)
     try:
         await exchange.send({"type": "http.response.body", "body": first, "more_body": True})

@@ -117,6 +117,10 @@ class AsgiWriter:
         finally:
             self.is_blocked = False
             self._task = None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Write what has waited for the socket."""
         if self._last is not None:
             last, self._last = self._last, None
             self.finish(last)
@@ -128,3 +132,7 @@ class AsgiWriter:
         self._is_over = True
         if self._request is not None:
             self._request.cancel()
+
+
+MakeWriter = Callable[[Send, asyncio.Task[Any] | None], AsgiWriter]
+"""How a stream gets its writer: from the ASGI send, and the request's own task."""

@@ -167,6 +167,12 @@ class ListSettings(Group):
 class StreamSettings(Group):
     """Every open response stream, of both eras."""
 
+    writer: Literal["auto", "portable", "fast"] = setting(
+        "auto",
+        "",
+        "How streams are written: fast on uvicorn's own transport, portable through ASGI, auto the fast way "
+        "where this uvicorn is known. Both write the same bytes.",
+    )
     write_deadline_seconds: float = setting(
         30.0,
         "seconds",

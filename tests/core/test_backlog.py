@@ -4,9 +4,6 @@ from broker.core.backlog import Backlog
 from broker.core.hub import Topic
 from broker.core.identity import LIST, ResourceKey, TenantId
 
-# pyright: reportPrivateUsage=false
-# That an idle connection costs no dict shows only inside.
-
 
 def topic(uri: str) -> Topic[str]:
     return Topic(ResourceKey(TenantId("acme"), uri), uri)
@@ -100,10 +97,10 @@ def test_an_idle_backlog_costs_no_dict() -> None:
     backlog: Backlog[str] = Backlog()
     backlog.add(U1, 1)
     backlog.discard(U1)
-    assert backlog._waiting is None
+    assert backlog.waiting is None
     backlog.add(U1, 2)
     backlog.take()
-    assert backlog._waiting is None
+    assert backlog.waiting is None
 
 
 def test_a_backlog_reports_itself() -> None:

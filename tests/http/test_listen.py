@@ -215,8 +215,9 @@ async def test_a_replica_that_leaves_tells_everything_then_the_result_and_ends(
 
 
 @pytest.mark.requirement("listen.slow")
+@pytest.mark.parametrize("replica", [0, 1], ids=["fast", "portable"])
 async def test_a_reader_that_pauses_is_told_of_the_last_change_of_everything(
-    fleet: Fleet, tenant: str, publisher: Publisher
+    replica: int, fleet: Fleet, tenant: str, publisher: Publisher
 ) -> None:
     """Its cues coalesce meanwhile: never more than one a URI waits, and none is dropped (field report 23).
 
@@ -229,7 +230,7 @@ async def test_a_reader_that_pauses_is_told_of_the_last_change_of_everything(
     heads = {"Host": "localhost", "Accept": BOTH, "Content-Type": "application/json",
              "Broker-Tenant": tenant, "Content-Length": str(len(body)), **LISTEN}  # fmt: skip
     start = "POST /mcp HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in heads.items())
-    reader, writer = await asyncio.open_connection(*fleet[0].address, limit=1 << 14)
+    reader, writer = await asyncio.open_connection(*fleet[replica].address, limit=1 << 14)
     writer.write(start.encode() + b"\r\n" + body)
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
     rounds = 800

@@ -20,6 +20,9 @@ from tests.support.balancer import Address, Balancer
 from tests.support.process import Process
 from tests.support.wait import until_sync
 
+WRITER_VARIABLE = "TEST_STREAM_WRITER"
+"""Says how all replicas write their streams; without it those of a fleet take turns, and both are tested."""
+
 READY_SECONDS = 30.0
 """How long a replica may take to serve: two cores, and others at work on them."""
 
@@ -160,7 +163,7 @@ class Fleet:
                 redis_url or self.redis_url,
                 self.prefix,
                 Path(self._directory.name),
-                self.settings | settings,
+                {"BROKER_STREAM__WRITER": _writer(len(self.replicas) + i)} | self.settings | settings,
             )
             for i in range(count)
         ]
@@ -194,3 +197,7 @@ class Fleet:
         self.surprises = self._surprises()
         with contextlib.suppress(OSError):
             self._directory.cleanup()
+
+
+def _writer(index: int) -> str:
+    return os.environ.get(WRITER_VARIABLE) or ("portable" if index % 2 else "fast")
