@@ -5,6 +5,7 @@
 #   make check        ruff, pyright, and whether generated files are current
 #   make bench        what a cue costs, beside others (25 minutes, alone; docs/performance.md)
 #   make bench-smoke  whether all of that runs and is exact (two minutes)
+#   make soak         twenty minutes of load, and whether anything grew (SOAK="--minutes 1" for a look)
 #   make docs         write the generated documentation       make lock   pin the newest versions anew
 #   make image-check  build and run the image without an engine (root, Debian's buildah and curl)
 
@@ -18,7 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_VERSION := 26.3
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --build-constraint constraints.txt
 
-.PHONY: run test test-full check docs bench bench-smoke lock image-check
+.PHONY: run test test-full check docs bench bench-smoke soak lock image-check
 .DELETE_ON_ERROR:
 
 run: .venv/run
@@ -56,6 +57,9 @@ bench: .venv/dev
 
 bench-smoke: .venv/dev
 	$(BIN)/python -m tests.bench --smoke
+
+soak: .venv/dev
+	$(BIN)/python -m tests.soak $(SOAK)
 
 image-check: .venv/dev
 	scripts/image-check

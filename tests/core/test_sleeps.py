@@ -18,6 +18,7 @@ REASONS = {
     "operations/test_proxies.py": "a reader's pace, beside a rolling restart",
     "replicas/test_leaving.py": "requests and publishes at a pace, beside a drain",
     "replicas/test_takeover.py": "publishes again and again until an id proves something",
+    "soak": "load comes at a pace, and is sampled at one",
     "support/fault_proxy.py": "the delay of a slow network is what it makes",
     "support/follower.py": "a client waits before it opens its stream again",
     "support/wait.py": "polls, under a ceiling",

@@ -1,0 +1,1 @@
+"""Load for long, to see what grows: `make soak`, or `python -m tests.soak --minutes 1` for a short look."""
