@@ -5,8 +5,8 @@ comes back, and what nobody repeats is swept by the brokers. Rules:
 
 1. A URI that another living group has is a Conflict: the first time it ends the start; later it is logged,
    and the rest is served.
-2. What this process withdraws at run time is gone at once; if another process of the group still declares
-   it, its next repetition brings it back.
+2. What this process withdraws at run time is gone at once, for the whole group: the repetitions of those that
+   declared it before are refused. A process that starts later, or an explicit `enable`, brings it back.
 """
 
 import asyncio
@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 
 BATCH = 64
 
+_Name = tuple[TenantId, bool, str]
+"""A declaration for a tenant: whether it goes among the templates, and its text."""
+
 _Item = tuple[TenantId, Declaration, bool]
 """A declaration for a tenant, and whether it goes among the templates."""
 
@@ -43,8 +46,11 @@ class Registrar:
         self._group = worker.name
         self._tenants = tenants
         self._declarations = worker.declarations
+        self._renewals = worker.renewals
         self._repeat = repeat
-        self._registered: set[tuple[TenantId, bool, str]] = set()
+        self._registered: set[_Name] = set()
+        self._said: dict[_Name, tuple[int, int]] = {}
+        """Which renewal of each was said, and when by Redis' clock; what is not here is said anew."""
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
@@ -96,12 +102,15 @@ class Registrar:
         return refusals
 
     async def _register_some(self, items: list[_Item], assumed: list[str]) -> list[BrokerError]:
+        # Before it is sent: what is renewed meanwhile is said once more.
+        renewals = {item[1].uri: self._renewals(item[1].uri) for item in items}
         calls = [self._call(item, owner) for item, owner in zip(items, assumed, strict=False)]
         answers = await run_batch(self._redis, calls)
         again: list[tuple[_Item, str]] = []
         refusals: list[BrokerError] = []
         for item, answer in zip(items, answers, strict=True):
             tenant, declaration, is_template = item
+            name = (tenant, is_template, declaration.uri)
             if isinstance(answer, BrokerError):
                 if answer.retryable:
                     raise answer
@@ -110,8 +119,14 @@ class Registrar:
                 again.append((item, answer.group))
             elif answer.status == "conflict":
                 refusals.append(registry.conflict(self._group, tenant, declaration, answer.group))
+            elif answer.status == "withdrawn":
+                if name in self._registered:
+                    _log.info("registration_withdrawn", extra={"tenant": tenant, "uri": declaration.uri})
+                self._registered.discard(name)
             else:
-                self._registered.add((tenant, is_template, declaration.uri))
+                self._registered.add(name)
+                if self._said_ms(name) is None and answer.said_ms is not None:
+                    self._said[name] = renewals[declaration.uri], answer.said_ms
         if again:
             # It changes hands at this moment if it still is another's; the next repetition knows more.
             refusals += await self._register_some([item for item, _ in again], [owner for _, owner in again])
@@ -126,6 +141,7 @@ class Registrar:
                 if isinstance(answer, BrokerError):
                     raise answer
             self._registered.discard(item)
+            self._said.pop(item, None)
 
     def _wanted(self) -> list[_Item]:
         wanted: list[_Item] = []
@@ -140,4 +156,10 @@ class Registrar:
     def _call(self, item: _Item, assumed: str) -> Call[Registration]:
         tenant, declaration, is_template = item
         decide = registry.register_template if is_template else registry.register
-        return decide(self._keys, tenant, self._group, declaration, assumed)
+        said_ms = self._said_ms((tenant, is_template, declaration.uri))
+        return decide(self._keys, tenant, self._group, declaration, assumed=assumed, said_ms=said_ms)
+
+    def _said_ms(self, name: _Name) -> int | None:
+        """Return when this was said; None if it was not, or has been renewed since."""
+        renewal, said_ms = self._said.get(name, (None, None))
+        return said_ms if renewal == self._renewals(name[2]) else None

@@ -17,6 +17,10 @@ class Served(Protocol):
         """Return what is served now."""
         ...
 
+    def renewals(self, uri: str) -> int:
+        """Return how often `uri` was declared or enabled: each time it is meant, whatever was before."""
+        ...
+
     def on_change(self, callback: Callable[[], None]) -> Callable[[], object]:
         """Call `callback` whenever `declarations` may have changed."""
         ...

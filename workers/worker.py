@@ -21,6 +21,7 @@ import contextlib
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -80,6 +81,7 @@ class Worker:
         self._max_content_bytes = max_content_bytes
         self._resources: dict[str, Resource] = {}
         self._execution = Execution(threads, name)
+        self._renewals: Counter[str] = Counter()
         self._callbacks: dict[Callable[[], None], None] = {}
 
     def __repr__(self) -> str:
@@ -138,6 +140,7 @@ class Worker:
                     f"{uri!a} is declared already; remove it first, or declare it with replace=True."
                 )
             self._resources[uri] = Resource.of(uri, function, about, terms, list)
+            self._renewals[uri] += 1
             self._changed()
             return function
 
@@ -202,7 +205,7 @@ class Worker:
     # --- Changing
 
     def enable(self, uri: str) -> None:
-        """Serve and list `uri` again.
+        """Serve and list `uri` again, also where another process of the group has disabled or removed it.
 
         Raises:
             InvalidDeclaration: it is not declared.
@@ -210,7 +213,9 @@ class Worker:
         self._switch(uri, is_enabled=True)
 
     def disable(self, uri: str) -> None:
-        """Neither serve nor list `uri` until it is enabled.
+        """Neither serve nor list `uri` until it is enabled, in the whole group.
+
+        A process of the group that starts later and declares it brings it back.
 
         Raises:
             InvalidDeclaration: it is not declared.
@@ -219,12 +224,15 @@ class Worker:
 
     def _switch(self, uri: str, *, is_enabled: bool) -> None:
         resource = self._declared(uri)
-        if resource.is_enabled is not is_enabled:
-            resource.is_enabled = is_enabled
-            self._changed()
+        if is_enabled:
+            self._renewals[uri] += 1
+        elif not resource.is_enabled:
+            return
+        resource.is_enabled = is_enabled
+        self._changed()
 
     def remove(self, uri: str) -> None:
-        """Forget `uri` and its callbacks.
+        """Forget `uri` and its callbacks; for the group it is withdrawn as by `disable`.
 
         Raises:
             InvalidDeclaration: it is not declared.
@@ -232,6 +240,10 @@ class Worker:
         self._declared(uri)
         del self._resources[uri]
         self._changed()
+
+    def renewals(self, uri: str) -> int:
+        """Return how often `uri` was declared or enabled: each time it is meant, whatever was before."""
+        return self._renewals[uri]
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` whenever `declarations` may have changed, in the thread that changed it.

@@ -188,6 +188,10 @@ class Keys:
         """Stream with a consumer group: calls that a worker of the group must answer."""
         return f"{self._tenant('calls', tenant)}:{group}"
 
+    def withdrawn(self, tenant: TenantId, group: str) -> str:
+        """Hash with a time to live: what a group withdrew at run time, and when."""
+        return f"{self._tenant('withdrawn', tenant)}:{group}"
+
     def notes(self, tenant: TenantId, group: str) -> str:
         """Stream that every worker of a group reads: calls nobody waits for any more, and new demand."""
         return f"{self._tenant('notes', tenant)}:{group}"

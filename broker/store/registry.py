@@ -8,6 +8,8 @@ Decided calls as in publishing.py. Rules:
 3. Each registration is one script and announced by one entry. It is also noted among what its group declared,
    with the time: a worker repeats its registrations, and what nobody has repeated for a while is swept,
    whether its group died or its next release does not have it.
+4. What a process withdraws at run time is withdrawn for its group: a repetition of what was said before that
+   is refused. Whoever says it for the first time after that, or anew, brings it back for all.
 """
 
 import logging
@@ -44,7 +46,10 @@ MAX_GROUP = 64
 
 SWEPT_AT_ONCE = 100
 
-Status = Literal["registered", "unchanged", "published", "owned", "conflict"]
+WITHDRAWN_MS = 24 * 60 * 60 * 1000
+"""How long a withdrawal is known once nobody repeats what was withdrawn."""
+
+Status = Literal["registered", "unchanged", "published", "owned", "conflict", "withdrawn"]
 
 
 class Registration(NamedTuple):
@@ -52,6 +57,8 @@ class Registration(NamedTuple):
 
     status: Status
     group: str
+    said_ms: int | None = None
+    """When it was said, by Redis' clock: for the next repetition."""
 
 
 class WorkerBeat(NamedTuple):
@@ -87,16 +94,25 @@ def check_group(name: str) -> str:
 
 
 def register(
-    keys: Keys, tenant: TenantId, group: str, declaration: Declaration, assumed: str = ""
+    keys: Keys,
+    tenant: TenantId,
+    group: str,
+    declaration: Declaration,
+    *,
+    assumed: str = "",
+    said_ms: int | None = None,
 ) -> Call[Registration]:
-    """Decide to register a fixed URI. `assumed` is the group that an earlier answer said has it."""
+    """Decide to register a fixed URI. `assumed` is the group that an earlier answer said has it.
+
+    `said_ms` is for a repetition: what the group has withdrawn since then stays withdrawn.
+    """
     key = ResourceKey(tenant, declaration.uri)
     scopes = " ".join(sorted(declaration.scopes))
     options = PERSONAL if declaration.is_personal else b""
     args: list[Value] = [
         *fresh(), tenant, declaration.uri, group, assumed, LAPSE_MS,
         _digest(group, declaration, scopes, options), declaration.meta, scopes, _text(declaration.ttl_ms),
-        declaration.cache_scope or "", options,
+        declaration.cache_scope or "", options, _text(said_ms), WITHDRAWN_MS,
     ]  # fmt: skip
     names = [
         *_log(keys, tenant),
@@ -105,21 +121,30 @@ def register(
         keys.order(tenant),
         keys.declared(tenant, group),
         keys.workers(tenant, assumed or group),
+        keys.withdrawn(tenant, group),
     ]
     return Call(script("register"), names, args, _registration)
 
 
 def register_template(
-    keys: Keys, tenant: TenantId, group: str, declaration: Declaration, assumed: str = ""
+    keys: Keys,
+    tenant: TenantId,
+    group: str,
+    declaration: Declaration,
+    *,
+    assumed: str = "",
+    said_ms: int | None = None,
 ) -> Call[Registration]:
-    """Decide to register a template, or the wish for demand of a fixed URI."""
+    """Decide to register a template, or the wish for demand of a fixed URI; the rest is as of `register`."""
     args: list[Value] = [
-        *fresh(), tenant, declaration.uri, group, assumed, LAPSE_MS, declaration.encode(),
+        *fresh(), tenant, declaration.uri, group, assumed, LAPSE_MS, declaration.encode(), _text(said_ms),
+        WITHDRAWN_MS,
     ]  # fmt: skip
     names = [
         *_template(keys, tenant),
         keys.declared(tenant, group),
         keys.workers(tenant, assumed or group),
+        keys.withdrawn(tenant, group),
     ]
     return Call(script("register_template"), names, args, _registration)
 
@@ -130,7 +155,7 @@ def unregister(
     """Decide to remove a fixed URI; with `unheard_ms` only if nobody has declared it for so long."""
     key = ResourceKey(tenant, uri)
     args: list[Value] = [
-        *fresh(), tenant, uri, member(key), TOMBSTONE_MS, group, _text(unheard_ms),
+        *fresh(), tenant, uri, member(key), TOMBSTONE_MS, group, _text(unheard_ms), WITHDRAWN_MS,
     ]  # fmt: skip
     names = [
         *_log(keys, tenant),
@@ -139,6 +164,7 @@ def unregister(
         keys.order(tenant),
         keys.expiry(keys.log_number(tenant)),
         keys.declared(tenant, group),
+        keys.withdrawn(tenant, group),
     ]
     return Call(script("unregister"), names, args, int)
 
@@ -147,8 +173,8 @@ def unregister_template(
     keys: Keys, tenant: TenantId, group: str, template: str, *, unheard_ms: int | None = None
 ) -> Call[int]:
     """Decide to remove a template; with `unheard_ms` only if nobody has declared it for so long."""
-    args: list[Value] = [*fresh(), tenant, template, group, _text(unheard_ms)]
-    names = [*_template(keys, tenant), keys.declared(tenant, group)]
+    args: list[Value] = [*fresh(), tenant, template, group, _text(unheard_ms), WITHDRAWN_MS]
+    names = [*_template(keys, tenant), keys.declared(tenant, group), keys.withdrawn(tenant, group)]
     return Call(script("unregister_template"), names, args, int)
 
 
@@ -290,7 +316,8 @@ def _group(named: bytes) -> tuple[TenantId, str]:
 
 
 def _registration(reply: list[bytes]) -> Registration:
-    return Registration(cast("Status", reply[0].decode()), reply[1].decode())
+    said_ms = int(reply[2]) if len(reply) > 2 else None  # noqa: PLR2004 # only where something was said
+    return Registration(cast("Status", reply[0].decode()), reply[1].decode(), said_ms)
 
 
 def _beat(reply: list[Any]) -> WorkerBeat:
