@@ -369,11 +369,8 @@ class Replica(Generic[W]):
             told = self.hub.dispatch(entry, tick)
             if told:
                 self._dispatcher.published(self.keys.log_number(entry.tenant), entry.at_ms)
-                if self.traces.is_on:
-                    revision = str(entry.revision)
-                    self.traces.happened(
-                        "dispatch", 0.0, broker_revision=revision, broker_tenant=entry.tenant
-                    )
+            if self.traces.is_on:
+                self.traces.dispatched(str(entry.revision), entry.tenant, told, entry.trace)
             if self.metrics.tenants:
                 self.metrics.tenant_changed(entry.tenant, told)
         elif self._sessions is not None:

@@ -25,6 +25,7 @@ from broker.core.identity import TenantId
 from broker.core.publication import MAX_CONTENT_BYTES
 from broker.store.client import READ_BLOCK_MS
 from broker.store.work import Task, WorkStore
+from workers import tracing
 from workers.ending import end
 
 _log = logging.getLogger(__name__)
@@ -192,7 +193,8 @@ class Calling:
                 self._passed[task.entry] = time.monotonic() + (PASS_MS - age_ms) / 1000
                 await self._store.release(task)
                 return
-            result = await self._answer(request)
+            with tracing.answered(task.trace, task.tenant):
+                result = await self._answer(request)
         except ValueError:
             _log.exception("call_unreadable", extra={"call": task.call})
             result = Failure("internal", "The worker cannot read this call.", task.call)

@@ -31,6 +31,7 @@ from broker.store.publishing import Expect, Outcome
 from broker.store.resources import Listed, Stored
 from broker.store.scripts import Call, run, run_sync
 from broker.store.touching import Rules
+from workers import tracing
 from workers.following import Change, Follower, Relist
 from workers.settings import Settings
 
@@ -208,7 +209,8 @@ class Publisher(_Desk):
             Conflict: `expect` did not hold, or the idempotency key was used for something else.
             Unavailable: Redis cannot answer now; the same call may be repeated.
         """
-        return await run(self._redis, self._publish(uri, contents, how))
+        with tracing.published("publish", self.tenant):
+            return await run(self._redis, self._publish(uri, contents, how))
 
     async def touch(self, uri: str, *, idempotency_key: str | None = None) -> Outcome:
         """Tell the subscribers of `uri` that it changed, whether or not anything is published there.
@@ -216,9 +218,10 @@ class Publisher(_Desk):
         Raises:
             BadRequest, Conflict, Unavailable: as `publish`.
         """
-        return await touching.touch(
-            self._redis, self._rules, self.keys, self._key(uri), idempotency_key=idempotency_key
-        )
+        with tracing.published("touch", self.tenant):
+            return await touching.touch(
+                self._redis, self._rules, self.keys, self._key(uri), idempotency_key=idempotency_key
+            )
 
     async def list_changed(self, *, idempotency_key: str | None = None) -> Outcome:
         """Tell the subscribers of the tenant's list that it changed: the instances of a worker's `list=`.
@@ -228,7 +231,8 @@ class Publisher(_Desk):
         Raises:
             BadRequest, Conflict, Unavailable: as `publish`.
         """
-        return await run(self._redis, self._list_changed(idempotency_key))
+        with tracing.published("list_changed", self.tenant):
+            return await run(self._redis, self._list_changed(idempotency_key))
 
     async def remove(
         self,
@@ -243,7 +247,8 @@ class Publisher(_Desk):
         Raises:
             BadRequest, Conflict, Unavailable: as `publish`.
         """
-        return await run(self._redis, self._remove(uri, version, expect, idempotency_key))
+        with tracing.published("remove", self.tenant):
+            return await run(self._redis, self._remove(uri, version, expect, idempotency_key))
 
     async def publish_many(
         self, items: Iterable[Item | tuple[str, Any]], *, progress: Progress | None = None
@@ -255,11 +260,12 @@ class Publisher(_Desk):
         """
         total = len(items) if isinstance(items, Sized) else None
         results: list[Result] = []
-        for batch in self._batches(items):
-            calls = [decided for _, decided in batch if isinstance(decided, Call)]
-            results += _results(batch, await run_batch(self._redis, calls))
-            if progress is not None:
-                progress(len(results), total)
+        with tracing.published("publish_many", self.tenant):
+            for batch in self._batches(items):
+                calls = [decided for _, decided in batch if isinstance(decided, Call)]
+                results += _results(batch, await run_batch(self._redis, calls))
+                if progress is not None:
+                    progress(len(results), total)
         return results
 
     async def read(self, uri: str) -> Stored | None:
@@ -331,7 +337,8 @@ class SyncPublisher(_Desk):
         Raises:
             BadRequest, Conflict, Unavailable: as there.
         """
-        return run_sync(self._redis, self._publish(uri, contents, how))
+        with tracing.published("publish", self.tenant):
+            return run_sync(self._redis, self._publish(uri, contents, how))
 
     def touch(self, uri: str, *, idempotency_key: str | None = None) -> Outcome:
         """Do what `Publisher.touch` does.
@@ -339,9 +346,10 @@ class SyncPublisher(_Desk):
         Raises:
             BadRequest, Conflict, Unavailable: as there.
         """
-        return touching.touch_sync(
-            self._redis, self._rules, self.keys, self._key(uri), idempotency_key=idempotency_key
-        )
+        with tracing.published("touch", self.tenant):
+            return touching.touch_sync(
+                self._redis, self._rules, self.keys, self._key(uri), idempotency_key=idempotency_key
+            )
 
     def list_changed(self, *, idempotency_key: str | None = None) -> Outcome:
         """Do what `Publisher.list_changed` does.
@@ -349,7 +357,8 @@ class SyncPublisher(_Desk):
         Raises:
             BadRequest, Conflict, Unavailable: as there.
         """
-        return run_sync(self._redis, self._list_changed(idempotency_key))
+        with tracing.published("list_changed", self.tenant):
+            return run_sync(self._redis, self._list_changed(idempotency_key))
 
     def remove(
         self,
@@ -364,7 +373,8 @@ class SyncPublisher(_Desk):
         Raises:
             BadRequest, Conflict, Unavailable: as there.
         """
-        return run_sync(self._redis, self._remove(uri, version, expect, idempotency_key))
+        with tracing.published("remove", self.tenant):
+            return run_sync(self._redis, self._remove(uri, version, expect, idempotency_key))
 
     def publish_many(
         self, items: Iterable[Item | tuple[str, Any]], *, progress: Progress | None = None
@@ -372,11 +382,12 @@ class SyncPublisher(_Desk):
         """Do what `Publisher.publish_many` does."""
         total = len(items) if isinstance(items, Sized) else None
         results: list[Result] = []
-        for batch in self._batches(items):
-            calls = [decided for _, decided in batch if isinstance(decided, Call)]
-            results += _results(batch, run_batch_sync(self._redis, calls))
-            if progress is not None:
-                progress(len(results), total)
+        with tracing.published("publish_many", self.tenant):
+            for batch in self._batches(items):
+                calls = [decided for _, decided in batch if isinstance(decided, Call)]
+                results += _results(batch, run_batch_sync(self._redis, calls))
+                if progress is not None:
+                    progress(len(results), total)
         return results
 
     def read(self, uri: str) -> Stored | None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from broker.core import trace
 from broker.core.identity import ReplicaId, ResourceKey, SessionId, TenantId
 from broker.core.revision import Revision
 
@@ -41,6 +42,8 @@ class Entry(NamedTuple):
     at_ms: int = 0
     """When, by the clock of Redis; 0 where the entry does not say. For metrics, never for order."""
     ended: str = ""
+    trace: str = ""
+    """The trace context of whoever made the change (trace.py)."""
 
     @property
     def revision(self) -> Revision:
@@ -113,6 +116,7 @@ def decode(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
             session=session,
             at_ms=int(fields.get(b"w", 0)),
             ended=fields[b"x"].decode() if kind == ACCESS else "",
+            trace=trace.read(fields.get(b"tp")),
         )
     except Malformed:
         raise

@@ -86,7 +86,7 @@ class Catalog:
         stored = found.stored
         if stored is not None and may_read(principal, stored.scopes):
             self._metrics.resource_read("stored")
-            self._traces.note(broker_revision=str(stored.stamp.revision))
+            self._traces.shows(str(stored.stamp.revision))
             # What not everybody may read is nothing for a cache that everybody shares.
             is_public = stored.cache_scope == "public" and not stored.scopes
             scope = "public" if is_public else "private"

@@ -6,6 +6,7 @@ nobody is answered there any more. The other side is work.py.
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from broker.core import trace
 from broker.core.errors import Unavailable, WorkerUnavailable
 from broker.core.identity import ReplicaId, TenantId
 from broker.store.client import READ_BLOCK_MS, disconnect
@@ -51,6 +52,8 @@ class CallStore:
         args: list[Value] = [
             LAPSE_MS, MAX_WAITING, STREAM_MS, "c", call, "q", request, "r", self._replica, "b", budget_ms,
         ]  # fmt: skip
+        if context := trace.current():
+            args += ["tp", context]
         names = [self._keys.calls(tenant, group), self._keys.workers(tenant, group)]
         placed: Call[str] = Call(script("call"), names, args, _entry)
         return await run(self._commands, placed)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from redis.exceptions import NoScriptError
 
+from broker.core import trace
 from broker.store.errors import translated
 
 if TYPE_CHECKING:
@@ -65,8 +66,11 @@ def _text(name: str) -> str:
 
 
 def fresh() -> tuple[str, str, str]:
-    """Return a writing script's first arguments: schema, a new mark, an epoch in case one begins."""
-    return SCHEMA, secrets.token_hex(4), secrets.token_hex(4)
+    """Return a writing script's first arguments: schema, a new mark, an epoch in case one begins.
+
+    Behind the epoch stands the trace context of the caller, if there is one (lua/append.lua).
+    """
+    return SCHEMA, secrets.token_hex(4), secrets.token_hex(4) + trace.current()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from broker.core import trace
 from broker.core.identity import TenantId
 from broker.store.client import READ_BLOCK_MS
 from broker.store.errors import translated
@@ -49,6 +50,8 @@ class Task:
     budget_ms: int
     """How long the caller waits, from `placed_ms` on."""
     request: bytes
+    trace: str = ""
+    """The trace context of the caller."""
 
     @property
     def placed_ms(self) -> int:
@@ -225,4 +228,5 @@ class WorkStore:
             replica=fields[b"r"].decode(),
             budget_ms=int(fields[b"b"]),
             request=fields[b"q"],
+            trace=trace.read(fields.get(b"tp")),
         )

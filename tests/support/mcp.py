@@ -294,6 +294,7 @@ class Modern(_Client):
             "io.modelcontextprotocol/protocolVersion": MODERN,
             "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
             "io.modelcontextprotocol/clientCapabilities": {},
+            **params.get("_meta", {}),
         }
         headers = {
             "accept": BOTH,

@@ -1,15 +1,10 @@
 """Requests can be told apart in the log, by their ids, and followed across services, by their traces."""
 
-import gzip
 import json
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
+from collections.abc import Callable
 
 import httpx
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -21,6 +16,7 @@ from tests.support.mcp import Handshake, Modern
 from tests.support.redis_server import RedisServer
 from tests.support.replica import Fleet
 from tests.support.wait import until
+from tests.telemetry.collector import Collector
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHER = "00-1af7651916cd43dd8448eb211c80319c-c7ad6b7169203331-01"
@@ -122,58 +118,6 @@ def test_without_a_collector_there_are_no_spans() -> None:
         OFF.note(broker_revision="1:a")
     OFF.close()
     assert not OFF.is_on
-
-
-class Collector:
-    """An OTLP collector of a few lines: keeps every span that is sent to it."""
-
-    def __init__(self) -> None:
-        self.spans: list[Any] = []
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                if self.headers.get("content-encoding") == "gzip":
-                    body = gzip.decompress(body)
-                told = ExportTraceServiceRequest.FromString(body)
-                for resource in told.resource_spans:
-                    for scope in resource.scope_spans:
-                        collector.spans += scope.spans
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # its name there
-                """Say nothing."""
-
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def revisions(self, name: str) -> set[str]:
-        return {
-            attribute.value.string_value
-            for span in self.spans
-            if span.name == name
-            for attribute in span.attributes
-            if attribute.key == "broker.revision"
-        }
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    made = Collector()
-    yield made
-    made.close()
 
 
 async def test_a_publish_its_dispatch_and_a_read_are_joined_by_the_revision(

@@ -1,13 +1,15 @@
 -- append.lua: the one way into a log. Included by every script that announces something.
 --
 -- KEYS[1] log (stream), KEYS[2] head (hash).
--- ARGV[1] schema number, ARGV[2] mark of this call, ARGV[3] epoch to use if a new one begins.
+-- ARGV[1] schema number, ARGV[2] mark of this call, ARGV[3] epoch to use if a new one begins, eight characters;
+-- behind them the caller's trace context, if it is traced: it goes into the entry, for whoever reads it.
 --
 -- Order matters and is the promise (design section 3): an entry is added before the head says so, and the
 -- head before anything that a reader could find. A script that dies half-way leaves a spurious cue and an
 -- error to its caller, never a silent change.
 
 local DEFAULT_LENGTH = '100000'
+local EPOCH_LENGTH = 8
 
 -- Time stands still while a script runs, so it is asked once: 1.2 us.
 local clock
@@ -34,14 +36,17 @@ local function read_head()
   return h
 end
 
--- Adds one entry and moves the head there. Returns n (as text) and the epoch.
-local function append(h, ...)
+local function new_epoch()
+  return string.sub(ARGV[3], 1, EPOCH_LENGTH)
+end
+
+local function add(h, ...)
   local mark, epoch, previous, n = ARGV[2], h[1], h[3], nil
   if epoch then
     n = tonumber(h[2]) + 1
   else
     -- n never restarts at 1: ids of an earlier life must not look known.
-    n, epoch, previous = now_us(), ARGV[3], ''
+    n, epoch, previous = now_us(), new_epoch(), ''
   end
   local length, id = h[5] or DEFAULT_LENGTH, text(n)
   -- When, in ms of this server's clock: how late a cue is can be told from it.
@@ -60,7 +65,7 @@ local function append(h, ...)
         last = tonumber(string.match(info[i + 1], '^%d+'))
       end
     end
-    id, epoch = text(math.max(last + 1, now_us())), ARGV[3]
+    id, epoch = text(math.max(last + 1, now_us())), new_epoch()
     redis.call('XADD', KEYS[1], 'MAXLEN', '~', length, id .. '-0',
       'e', epoch, 'm', mark, 'p', previous, 'w', at, ...)
   end
@@ -70,4 +75,12 @@ local function append(h, ...)
     redis.call('HSET', KEYS[2], 'epoch', epoch, 'n', id, 'mark', mark, 'schema', ARGV[1])
   end
   return id, epoch
+end
+
+-- Adds one entry and moves the head there. Returns n (as text) and the epoch.
+local function append(h, ...)
+  if #ARGV[3] > EPOCH_LENGTH then
+    return add(h, 'tp', string.sub(ARGV[3], EPOCH_LENGTH + 1), ...)
+  end
+  return add(h, ...)
 end

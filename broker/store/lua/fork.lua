@@ -15,5 +15,5 @@ end
 if h[1] ~= ARGV[4] then
   return 0
 end
-redis.call('HSET', KEYS[2], 'epoch', ARGV[3], 'n', text(math.max(tonumber(h[2]) + 1, now_us())), 'mark', ARGV[2])
+redis.call('HSET', KEYS[2], 'epoch', new_epoch(), 'n', text(math.max(tonumber(h[2]) + 1, now_us())), 'mark', ARGV[2])
 return 1
