@@ -39,6 +39,7 @@ from broker.store.keys import Keys
 from broker.store.quotas import QuotaStore, in_scripts
 from broker.store.sessions import SessionStore
 from broker.streams.guard import Guard
+from broker.streams.recheck import Recheck
 from broker.telemetry import request, tracing
 from broker.telemetry.exposition import Exposition
 from broker.telemetry.metrics import Metrics
@@ -173,16 +174,20 @@ def build(settings: Settings) -> Broker:
         traces=replica.traces,
     )
     auth = build_auth(settings, directory)
-    replica.ask(
-        Guard(
-            directory,
-            lambda connection: replica.hub.restrict(connection, connection.topics.values()),
-            quotas.closed,
-            is_open=settings.auth.mode == "open",
-            max_age=settings.stream.max_age_seconds,
-            retry_ms=settings.http.retry_ms,
-        )
+    guard = Guard(
+        directory,
+        lambda connection: replica.hub.restrict(connection, connection.topics.values()),
+        quotas.closed,
+        recheck=(
+            None if auth.tokens is None else Recheck(auth.tokens.again, settings.oauth.introspection_seconds)
+        ),
+        is_open=settings.auth.mode == "open",
+        max_age=settings.stream.max_age_seconds,
+        retry_ms=settings.http.retry_ms,
     )
+    if auth.tokens is not None:
+        auth.tokens.on_inactive(lambda token: guard.refreshed(token, None))
+    replica.ask(guard)
     is_on = settings.list.empty_tools_and_prompts
     offers = Offers(has_empty_tools=is_on, has_empty_prompts=is_on)
     rules = SessionRules(

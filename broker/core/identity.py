@@ -54,7 +54,8 @@ class Principal:
     "https://issuer#sub" for a token; sessions belong to it, and a new token of the same one goes on.
     `scopes` is None for the development mode's caller, who may do everything in its tenant.
     `expires` is in Unix seconds; None never ends. `credential` names what can be looked up again while a
-    stream is open (the digest of a key), "" if nothing can.
+    stream is open (the digest of a key), "" if nothing can. `token` names an opaque access token, about which
+    only its issuer can be asked again, by its digest.
     """
 
     tenant: TenantId
@@ -62,6 +63,7 @@ class Principal:
     scopes: frozenset[str] | None = None
     expires: float | None = None
     credential: str = ""
+    token: str = ""
 
 
 def check_tenant(value: str) -> TenantId:

@@ -8,7 +8,9 @@ Rules:
    without awaiting. Then everything of that tenant is looked up anew, since ends or scopes may differ.
 3. Entries can be lost with Redis' memory, and the control data is of another shard: so the count of its
    changes is asked for once a second, and where it differs every credential of an open stream is looked up.
-4. A stream that is being opened is ours from its first moment to its last (`opened`, `closed`), so nothing
+4. Some tokens only their issuer knows to have been taken back: those of open streams are asked about again
+   (recheck.py), and what is learnt of one holds for all of its streams at once.
+5. A stream that is being opened is ours from its first moment to its last (`opened`, `closed`), so nothing
    falls between its authentication and its first cue. Its request may have taken its time since its caller
    was looked up, so that is done once more.
 """
@@ -27,6 +29,7 @@ from broker.core.identity import Principal, TenantId
 from broker.core.log import Entry
 from broker.core.tenancy import State
 from broker.streams.connection import CloseReason, Connection
+from broker.streams.recheck import Recheck
 from broker.tenants.directory import Directory
 
 _log = logging.getLogger(__name__)
@@ -49,6 +52,7 @@ class Guard:
         restrict: Callable[[Connection[Any]], None],
         release: Callable[[Connection[Any]], None],
         *,
+        recheck: Recheck | None = None,
         is_open: bool,
         max_age: float,
         retry_ms: int,
@@ -56,6 +60,7 @@ class Guard:
         self._directory = directory
         self._restrict = restrict
         self._release = release
+        self._recheck = recheck
         self._is_open = is_open
         self._max_age = max_age
         self._retry_ms = retry_ms
@@ -139,8 +144,26 @@ class Guard:
             self._tenants.add(entry.tenant)
             self._wake.set()
 
+    def refreshed(self, token: str, current: Principal | None) -> None:
+        """Take in what the caller of an opaque token is by now, None if it may not call any more."""
+        for connection in list(self._due):
+            principal = connection.principal
+            if principal.token == token:
+                is_same = current is not None and current.subject == principal.subject
+                self._become(connection, current if is_same else None)
+
+    def tokens(self) -> dict[str, Principal]:
+        """Return the opaque tokens of open streams, and who their callers are."""
+        return {one.principal.token: one.principal for one in self._due if one.principal.token}
+
     async def run(self) -> None:
         """Look after the streams for ever."""
+        async with asyncio.TaskGroup() as group:
+            if self._recheck is not None:
+                group.create_task(self._recheck.run(self), name="recheck")
+            await self._watch()
+
+    async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         counted = 0.0
         while True:
@@ -187,14 +210,19 @@ class Guard:
             current = await self._current(principal)
             for connection in connections:
                 # It may have ended while we asked.
-                if connection not in self._due or current == principal:
-                    continue
-                if current is None:
-                    self._end(connection, CloseReason.REVOKED)
-                else:
-                    connection.principal = current
-                    self._restrict(connection)
-                    self._schedule(connection)
+                if connection in self._due and connection.principal == principal != current:
+                    self._become(connection, current)
+
+    def _become(self, connection: Connection[Any], current: Principal | None) -> None:
+        """Let a stream go on as its caller is by now, or end it."""
+        if current is None or current.tenant != connection.principal.tenant:
+            self._end(connection, CloseReason.REVOKED)
+            return
+        is_narrower = current.scopes != connection.principal.scopes
+        connection.principal = current
+        if is_narrower:
+            self._restrict(connection)
+        self._schedule(connection)
 
     async def _current(self, principal: Principal) -> Principal | None:
         """Return what a caller is by now, None if it may not call any more."""

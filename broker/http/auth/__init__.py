@@ -19,6 +19,7 @@ class Auth(NamedTuple):
 
     gate: Gate
     challenge: Challenge
+    tokens: TokenAuth | None = None
 
 
 def build(settings: Settings, directory: Directory) -> Auth:
@@ -40,7 +41,7 @@ def build(settings: Settings, directory: Directory) -> Auth:
         tokens=tokens,
         accepts_unlisted=settings.oauth.accept_unlisted_tenants,
     )
-    return Auth(gate, challenge)
+    return Auth(gate, challenge, tokens)
 
 
 def _oauth(settings: Settings) -> tuple[Challenge, TokenAuth]:

@@ -5,10 +5,10 @@ Rules:
 1. A token's issuer is looked up by its exact name before anything else is believed; its key decides the
    algorithm (jwks.py), and no address that a token brings along (jku, x5u) is ever fetched.
 2. What was verified is remembered under the token's SHA-256 for at most a minute, and never over its end or a
-   change of its issuer's keys. The answer about an opaque token is remembered for as long as is set; what it
-   says of the end bounds a stream, and a stream of such a token ends after `OPAQUE_STREAM` seconds at the
-   latest, since its issuer cannot tell us of a revocation.
-3. Nothing of a token is ever logged.
+   change of its issuer's keys. The answer about an opaque token is remembered for as long as is set. Its
+   issuer cannot tell us of a revocation, so while a stream of it is open it is asked about again as often
+   (streams/recheck.py); while the issuer is away it is believed for `OPAQUE_STREAM` seconds.
+3. Nothing of a token is ever logged. Opaque ones are kept, in memory, to be asked about again.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ import hashlib
 import json
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -65,6 +66,27 @@ class TokenAuth:
         self._opaque = [one for one in settings.issuers if one.introspection_url is not None]
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._texts: OrderedDict[str, str] = OrderedDict()
+        """Opaque tokens by their digest in hex. The longest unused is forgotten; its streams end in time."""
+        self._inactive: list[Callable[[str], None]] = []
+
+    def on_inactive(self, callback: Callable[[str], None]) -> None:
+        """Let `callback` know the digest of each opaque token that is found not to hold any more."""
+        self._inactive.append(callback)
+
+    async def again(self, principal: Principal) -> Principal | None:
+        """Return what the caller of an opaque token is by now, None if the token does not hold any more.
+
+        Raises:
+            Unavailable: its issuer does not answer, or the token is not remembered: what was known stands.
+        """
+        text = self._texts.get(principal.token)
+        if text is None:
+            raise Unavailable("The token was forgotten; what was known of it stands until its end.")
+        try:
+            return await self.authenticate(text)
+        except Unauthenticated:
+            return None
 
     async def authenticate(self, token: str) -> Principal:
         """Return the token's caller.
@@ -136,12 +158,21 @@ class TokenAuth:
             said.setdefault("exp", now + OPAQUE_STREAM)
             principal = self._checked(said, issuer, now)
             assert principal.expires is not None
-            principal = replace(principal, expires=min(principal.expires, now + OPAQUE_STREAM))
+            end = min(principal.expires, now + OPAQUE_STREAM)
+            principal = replace(principal, expires=end, token=digest.hex())
+            self._texts[principal.token] = token
+            self._texts.move_to_end(principal.token)
+            if len(self._texts) > REMEMBERED:
+                self._texts.popitem(last=False)
             until = min(principal.expires or now, now + self._settings.introspection_seconds)
             self._remember(digest, _Known(principal, until, self._generation))
             return principal
         if self._opaque:
             self._remember(digest, _Known(None, time.time() + REFUSED_SECONDS, self._generation))
+            if self._texts.pop(digest.hex(), None) is not None:
+                # It did hold: a stranger's guess is nobody's, and costs nothing more.
+                for tell in self._inactive:
+                    tell(digest.hex())
             raise Unauthenticated("The token is not active.")
         raise Unauthenticated(_REFUSED)
 
