@@ -3,7 +3,7 @@
 Pure. A read splices the stored bytes into its answer, and some of them travel inside SSE frames; so all is
 checked and encoded here, before Redis sees it. Rules:
 
-1. URIs and mime types are opaque: kept byte for byte, and what was not declared stays absent (no null).
+1. URIs and mime types are kept byte for byte, and what was not declared stays absent (no null).
    The one default: a value that we serialised ourselves is application/json, since we know it.
 2. `str` becomes text, bytes become a blob (standard Base64 with padding); `Contents` entries stand as they
    are; anything else JSON can say (mappings, sequences, numbers, dataclasses, what has `model_dump`) becomes
@@ -18,6 +18,7 @@ import base64
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal, TypedDict, cast
@@ -42,6 +43,10 @@ MAX_SAFE = 2**53 - 1
 """The largest integer that JSON, JavaScript and Lua all hold exactly."""
 
 JSON_TYPE = "application/json"
+
+_MIME_TYPE = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}[ \t]*(;|\Z)"
+)
 
 CacheScope = Literal["public", "private"]
 
@@ -145,7 +150,7 @@ def describe(
     unknown = set(about) - set(Description.__annotations__)
     if unknown:
         raise InvalidContents(f"A resource is not described by {', '.join(sorted(unknown))}.")
-    mime_type = _line("mime_type", about.get("mime_type"))
+    mime_type = _mime_type("mime_type", about.get("mime_type"))
     body, mime_type = encode_contents(key.uri, contents, mime_type, max_content_bytes)
     meta = encode_meta(key.uri, mime_type, about)
     scopes = check_rule(about.get("scopes"), about.get("subjects"))
@@ -184,7 +189,7 @@ def encode_meta(
     Raises:
         InvalidContents, TooLarge: as `describe`.
     """
-    shown = _meta(uri, _line("mime_type", mime_type), about)
+    shown = _meta(uri, _mime_type("mime_type", mime_type), about)
     if is_template:
         shown = {"uriTemplate": shown.pop("uri"), **shown}
     meta = encode_json(shown)
@@ -303,7 +308,7 @@ def _entry(entry: Contents, uri: str, mime_type: str | None) -> dict[str, Any]:
         raise InvalidContents("An entry of the contents has either text or a blob.")
     own = entry.uri is None or entry.uri == uri
     encoded: dict[str, Any] = {"uri": uri if entry.uri is None else check_uri(entry.uri)}
-    kind = _line("mime_type", entry.mime_type)
+    kind = _mime_type("mime_type", entry.mime_type)
     if kind is None and own:
         kind = mime_type
     if kind is not None:
@@ -381,6 +386,17 @@ def _line(field: str, value: Any) -> str | None:
     return text
 
 
+def _mime_type(field: str, value: Any) -> str | None:
+    """Return a type that has the form of RFC 6838, 4.2: type/subtype. Parameters may follow as they like."""
+    text = _line(field, value)
+    if text is not None and _MIME_TYPE.match(text) is None:
+        raise InvalidContents(
+            f"{field} is {text!a}: write type/subtype, as in text/plain or application/json; "
+            "leave it out if it is not known."
+        )
+    return text
+
+
 def _integer(field: str, value: Any) -> int | None:
     if value is None:
         return None
@@ -433,7 +449,7 @@ def _icons(value: Any) -> list[dict[str, Any]]:
         source = _line("an icon's src", icon.get("src"))
         if source is None or not source.lower().startswith(("https:", "http:", "data:")):
             raise InvalidContents("An icon's src is an https:, http: or data: URI.")
-        _line("an icon's mimeType", icon.get("mimeType"))
+        _mime_type("an icon's mimeType", icon.get("mimeType"))
         if icon.get("theme") not in (None, "light", "dark"):
             raise InvalidContents('An icon\'s theme is "light" or "dark".')
         sizes = icon.get("sizes")
