@@ -277,6 +277,7 @@ def _connect(settings: Settings, url: str) -> Connect:
         timeout=settings.redis.timeout_seconds,
         connect_timeout=settings.redis.connect_timeout_seconds,
         log_length=settings.log.length,
+        access=settings.redis.access,
     )
 
 

@@ -91,6 +91,7 @@ async def redis(url: str, settings: Settings) -> list[Finding]:
         Keys(settings.prefix),
         timeout=settings.redis.timeout_seconds,
         connect_timeout=settings.redis.connect_timeout_seconds,
+        access=settings.redis.access,
     )
     try:
         facts = await examine(how)

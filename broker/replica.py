@@ -24,7 +24,7 @@ from broker.core.revision import Revision, Stamp
 from broker.gauges import Gauges
 from broker.shedding import Bounds, Resources, Shedding
 from broker.store.calls import CallStore
-from broker.store.client import Connect, commands, reader
+from broker.store.client import Connect, commands, follow, reader
 from broker.store.log import Beat, LogStore
 from broker.streams.connection import CloseReason, Connection, Renderer
 from broker.streams.dispatcher import Dispatcher
@@ -196,6 +196,8 @@ class Replica(Generic[W]):
         self._is_running = True
         try:
             async with asyncio.TaskGroup() as group:
+                following = follow(self.redis, *self._readers.values(), self._inbox_reader)
+                group.create_task(following, name="primary")
                 for tail in self._tails:
                     group.create_task(tail.run(), name=f"tail {tail.number}")
                 group.create_task(self._heart.run(), name="heart")

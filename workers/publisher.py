@@ -13,17 +13,16 @@ sends them. Rules:
 """
 
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator, Sized
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
-from broker.core.errors import BadRequest, BrokerError, Misconfigured
+from broker.core.errors import BadRequest, BrokerError
 from broker.core.identity import ResourceKey, TenantId, check_tenant, check_uri
 from broker.core.publication import MAX_CONTENT_BYTES, Description, describe
-from broker.store import embedded, publishing, resources, touching
+from broker.store import publishing, resources, touching
 from broker.store.batch import run_batch, run_batch_sync, size
 from broker.store.client import Connect, commands, commands_sync
 from broker.store.keys import Keys
@@ -103,13 +102,8 @@ class _Desk:
         self.keys = Keys(settings.prefix if prefix is None else prefix)
         self._max_content_bytes = max_content_bytes
         self._rules = Rules()
-        found = url or settings.redis_url or embedded.find(settings.embedded_dir)
-        if found is None:
-            raise Misconfigured(
-                "There is no Redis to publish to: set BROKER_REDIS_URL (or pass url=…), or start a broker on "
-                f"this machine; none keeps an embedded Redis in {settings.embedded_dir}."
-            )
-        self._how = Connect(found, self.keys)
+        found, access = settings.find(url, "publish to")
+        self._how = Connect(found, self.keys, access=access)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} tenant={self.tenant!a} prefix={self.keys.prefix}>"
@@ -181,8 +175,7 @@ class Publisher(_Desk):
         max_content_bytes: int = MAX_CONTENT_BYTES,
     ) -> None:
         super().__init__(url, tenant=tenant, prefix=prefix, max_content_bytes=max_content_bytes)
-        with _readable_url():
-            self._redis = commands(self._how)
+        self._redis = commands(self._how)
 
     async def __aenter__(self) -> Self:
         return self
@@ -313,8 +306,7 @@ class SyncPublisher(_Desk):
         max_content_bytes: int = MAX_CONTENT_BYTES,
     ) -> None:
         super().__init__(url, tenant=tenant, prefix=prefix, max_content_bytes=max_content_bytes)
-        with _readable_url():
-            self._redis = commands_sync(self._how)
+        self._redis = commands_sync(self._how)
 
     def __enter__(self) -> Self:
         return self
@@ -439,13 +431,3 @@ def _milliseconds(lifetime: timedelta | float | None) -> int | None:
     if not math.isfinite(seconds):
         raise BadRequest(f"A lifetime is finite, not {seconds}; leave it out for a resource that stays.")
     return math.ceil(seconds * 1000)
-
-
-@contextmanager
-def _readable_url() -> Generator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise Misconfigured(
-            f"The Redis URL cannot be read ({error}); it looks like redis://host:6379/0 or unix:///path."
-        ) from None

@@ -20,10 +20,10 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 
-from broker.core.errors import BrokerError, Misconfigured
+from broker.core.errors import BrokerError
 from broker.core.identity import TenantId
-from broker.store import embedded, registry
-from broker.store.client import Client, Connect, commands, reader
+from broker.store import registry
+from broker.store.client import Client, Connect, commands, follow, reader
 from broker.store.demand import DemandStore
 from broker.store.keys import Keys
 from broker.store.scripts import Call, run
@@ -66,6 +66,7 @@ class Server:
         self._epochs: dict[TenantId, str] = {}
         self._tend: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._following: asyncio.Task[None] | None = None
         self._ends: list[Callable[[], object]] = []
         self._is_leaving = False
 
@@ -96,6 +97,7 @@ class Server:
             self._note_forever(),
         )  # fmt: skip
         self._tend = asyncio.get_running_loop().create_task(self._tending.run())
+        self._following = asyncio.get_running_loop().create_task(follow(self._redis, *self._readers))
         self._tasks = [self._tend, *(asyncio.get_running_loop().create_task(loop) for loop in loops)]
         _log.info("worker_serves", extra={"group": self._group, "resources": self._registrar.count})
 
@@ -130,7 +132,7 @@ class Server:
                     await run(self._redis, self._leave(tenant, is_done=True))
                     await self._store.leave(tenant)
         finally:
-            await end(self._tasks)
+            await end(self._tasks if self._following is None else [*self._tasks, self._following])
             for client in (*self._readers, self._redis):
                 await client.aclose()
 
@@ -199,13 +201,8 @@ def connect(url: str | None = None, *, prefix: str | None = None) -> Connect:
         Misconfigured: there is none.
     """
     settings = Settings()
-    found = url or settings.redis_url or embedded.find(settings.embedded_dir)
-    if found is None:
-        raise Misconfigured(
-            "There is no Redis to serve from: set BROKER_REDIS_URL (or pass url=…), or start a broker on "
-            f"this machine; none keeps an embedded Redis in {settings.embedded_dir}."
-        )
-    return Connect(found, Keys(settings.prefix if prefix is None else prefix))
+    found, access = settings.find(url, "serve from")
+    return Connect(found, Keys(settings.prefix if prefix is None else prefix), access=access)
 
 
 @contextlib.asynccontextmanager

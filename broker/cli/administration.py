@@ -37,7 +37,7 @@ def run_act(settings: Settings, act: Callable[[Desk], Awaitable[None]]) -> int:
 
     async def main() -> None:
         keys = Keys(settings.prefix)
-        redis = commands(Connect(place.redis_url(settings), keys))
+        redis = commands(Connect(place.redis_url(settings), keys, access=settings.redis.access))
         try:
             await act(Desk(redis, keys))
         finally:

@@ -9,9 +9,9 @@ import difflib
 import ipaddress
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self, cast
-from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, BaseModel, ValidationError, field_validator
 from pydantic.fields import FieldInfo
@@ -35,6 +35,8 @@ from broker.settings.group import (
     setting,
 )
 from broker.settings.tenancy import AdminSettings, Issuer, OAuthSettings, QuotaSettings
+from broker.store import address
+from broker.store.address import Access
 from broker.store.keys import Keys
 
 __all__ = [
@@ -87,7 +89,8 @@ class Settings(BaseSettings):
     redis_url: str | None = setting(
         None,
         "",
-        "redis://, rediss:// or unix:// URL of the Redis that all replicas share; unset starts our own.",
+        "URL of the Redis that all replicas share: redis://, rediss:// (TLS), unix://, redis+sentinel:// or "
+        "redis+cluster://; unset starts our own.",
     )
     prefix: str = setting("mrb", "", "What every Redis key begins with; one prefix is one installation.")
     host: str = setting("127.0.0.1", "", "The address that the broker listens on; 0.0.0.0 is every IPv4 one.")
@@ -146,10 +149,11 @@ class Settings(BaseSettings):
     @field_validator("redis_url")
     @classmethod
     def _redis_url(cls, value: str | None) -> str | None:
-        if value is not None and urlsplit(value).scheme not in {"redis", "rediss", "unix"}:
-            raise ValueError(
-                "it must begin with redis://, rediss:// or unix://, as in redis://localhost:6379/0"
-            )
+        if value is not None:
+            try:
+                address.parse(value)
+            except Misconfigured as error:
+                raise ValueError(str(error)) from None
         return value
 
     @field_validator("prefix")
@@ -180,7 +184,9 @@ class Settings(BaseSettings):
 
     def with_redis(self, url: str) -> Self:
         """Return these settings with the URL of a Redis that we started."""
-        return self.model_copy(update={"redis_url": url})
+        # What goes beside a URL is for the Redis that it was set for.
+        plain = self.redis.model_copy(update=dict.fromkeys(field.name for field in fields(Access)))
+        return self.model_copy(update={"redis_url": url, "redis": plain})
 
 
 def is_loopback(host: str) -> bool:

@@ -8,6 +8,7 @@ from pydantic_settings import NoDecode
 
 from broker.core.errors import InvalidTenant
 from broker.core.identity import check_tenant
+from broker.store.address import Access
 
 MINUTE = 60
 HOUR = 3600
@@ -213,6 +214,36 @@ class RedisSettings(Group):
     )
     connect_timeout_seconds: float = setting(1.0, "seconds", "How long connecting may take.", gt=0, le=MINUTE)
     timeout_seconds: float = setting(2.0, "seconds", "How long one command may take.", gt=0, le=MINUTE)
+    username: str | None = setting(None, "", "The Redis user; goes before the one in the URL.")
+    password_file: str | None = setting(
+        None,
+        "",
+        "A file with the Redis user's password, read again for each connection, so that it can be rotated.",
+    )
+    sentinel_username: str | None = setting(None, "", "The user for the sentinels, if they have users.")
+    sentinel_password_file: str | None = setting(
+        None, "", "A file with the password for the sentinels, read again for each connection."
+    )
+    ca_file: str | None = setting(
+        None, "", "The certificates (PEM) that the server's is checked with; unset trusts the system's."
+    )
+    cert_file: str | None = setting(
+        None, "", "Our certificate (PEM), where the server wants one; read again for each connection."
+    )
+    key_file: str | None = setting(None, "", "The key (PEM) of our certificate, unless it is in that file.")
+
+    @property
+    def access(self) -> Access:
+        """What these settings say beside the URL."""
+        return Access(
+            self.username,
+            self.password_file,
+            self.sentinel_username,
+            self.sentinel_password_file,
+            self.ca_file,
+            self.cert_file,
+            self.key_file,
+        )
 
 
 class LogSettings(Group):

@@ -85,6 +85,10 @@ class Access:
     key_file: str | None = None
 
 
+NO_ACCESS = Access()
+"""Nothing is said beside the URL."""
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where Redis is, and how we get in.
@@ -123,13 +127,12 @@ def shown(host: Host) -> str:
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
-def parse(url: str, access: Access | None = None) -> Address:
+def parse(url: str, access: Access = NO_ACCESS) -> Address:
     """Read a URL, and what the settings say beside it.
 
     Raises:
         Misconfigured: with what is wrong, and how such a URL looks; never with a password.
     """
-    access = access or Access()
     scheme = url.partition("://")[0].lower() if "://" in url else ""
     if scheme not in FORMS:
         raise Misconfigured(

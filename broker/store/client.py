@@ -2,9 +2,9 @@
 
 Rules:
 
-1. The first commands on every connection are INFO server and adopt.lua: a server that started again, or is
-   another one, begins a new epoch before anything else is sent on it (design section 3, "Run id first").
-   A connection to a read-only replica fails there, so it never writes later, when the replica is promoted.
+1. The first commands on every connection are those of greeting.py: INFO and adopt.lua. A connection to a
+   read-only replica fails there, so it never writes later, when the replica is promoted; and no connection
+   outlives what it was opened with: see connection.py for what follows a primary that moves.
 2. *commands*: bounded pool with a bounded wait, short timeouts, two jittered retries. Scripts that write
    carry a token or are idempotent, since the client resends a command whose reply was lost.
 3. *reader*: XREAD BLOCK only; one connection, no retry (its loop decides), a socket timeout above the block.
@@ -12,11 +12,11 @@ Rules:
 4. Replies are RESP2 and bytes everywhere; one shape to decode.
 """
 
-import secrets
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
-from redis import BlockingConnectionPool as SyncPool
+from redis import BlockingConnectionPool as SyncBlockingPool
 from redis import Redis as SyncRedis
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -25,9 +25,16 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry as SyncRetry
 
-from broker.store.connection import cancellable
-from broker.store.keys import SHARDS, Keys
-from broker.store.scripts import SCHEMA, script
+from broker.core.errors import BrokerError, Misconfigured
+from broker.store import address as addresses
+from broker.store import tls
+from broker.store.address import NO_ACCESS, Access, Address, Host, Shape
+from broker.store.connection import Course, connection_class, sync_connection_class
+from broker.store.errors import ours
+from broker.store.greeting import adopt_command, greeting
+from broker.store.keys import Keys
+from broker.store.login import provider
+from broker.store.sentinel import Sentinels, SyncSentinels, Watch, drop
 from broker.store.timing import OnScript, TimedRedis
 
 Client = Redis
@@ -43,6 +50,9 @@ class Connect:
     """How to reach Redis. Times in seconds.
 
     `log_length` is set by brokers (entries kept per log); workers leave it None and obey what is there.
+
+    Raises:
+        Misconfigured: the URL, or what the settings say beside it, cannot be used.
     """
 
     url: str
@@ -52,20 +62,16 @@ class Connect:
     timeout: float = 2.0
     connect_timeout: float = 1.0
     log_length: int | None = None
+    access: Access = NO_ACCESS
 
+    def __post_init__(self) -> None:
+        # What can be refused without a connection is refused here, once.
+        tls.check(self.address.tls)
 
-def _adopt_arguments(how: Connect, number: int, info: bytes) -> tuple[Any, ...]:
-    """Return the EVAL that must come first on a connection whose INFO server said `info`."""
-    run_id = ""
-    for line in info.decode().splitlines():
-        if line.startswith("run_id:"):
-            run_id = line.removeprefix("run_id:")
-    log, head = how.keys.log(number), how.keys.head(number)
-    length = how.log_length if how.log_length is not None else ""
-    return (
-        "EVAL", script("adopt").source, 2, log, head,
-        SCHEMA, secrets.token_hex(4), secrets.token_hex(4), run_id, SHARDS, length,
-    )  # fmt: skip
+    @cached_property
+    def address(self) -> Address:
+        """Where Redis is, and how we get in."""
+        return addresses.parse(self.url, self.access)
 
 
 def _connected(how: Connect) -> Any:
@@ -74,11 +80,18 @@ def _connected(how: Connect) -> Any:
         # closed at once (a proxy in front of a dead Redis), connects again from inside of connecting, without
         # end.
         await connection.on_connect_check_health(check_health=False)
-        await connection.send_command("INFO", "server", check_health=False)
-        info = await connection.read_response()
-        for number in range(how.keys.logs):
-            await connection.send_command(*_adopt_arguments(how, number, info), check_health=False)
-            await connection.read_response()
+        rounds = greeting(how.keys, how.address.shape, how.log_length)
+        replies: Any = None
+        while True:
+            try:
+                commands = rounds.send(replies)
+            except StopIteration:
+                return
+            except BrokerError as error:
+                raise ours(error) from None
+            for command in commands:
+                await connection.send_command(*command, check_health=False)
+            replies = [await connection.read_response() for _ in commands]
 
     return on_connect
 
@@ -86,11 +99,18 @@ def _connected(how: Connect) -> Any:
 def _connected_sync(how: Connect) -> Any:
     def on_connect(connection: Any) -> None:
         connection.on_connect_check_health(check_health=False)
-        connection.send_command("INFO", "server", check_health=False)
-        info = connection.read_response()
-        for number in range(how.keys.logs):
-            connection.send_command(*_adopt_arguments(how, number, info), check_health=False)
-            connection.read_response()
+        rounds = greeting(how.keys, how.address.shape, how.log_length)
+        replies: Any = None
+        while True:
+            try:
+                commands = rounds.send(replies)
+            except StopIteration:
+                return
+            except BrokerError as error:
+                raise ours(error) from None
+            for command in commands:
+                connection.send_command(*command, check_health=False)
+            replies = [connection.read_response() for _ in commands]
 
     return on_connect
 
@@ -110,7 +130,7 @@ async def adopt(redis: Redis, how: Connect, number: int) -> None:
     execute = cast("Any", await node_of(redis, how.keys.head(number))).execute_command
     # The client parses INFO into a dict; only the run id matters here.
     info: dict[str, Any] = await execute("INFO", "server")
-    await execute(*_adopt_arguments(how, number, f"run_id:{info['run_id']}".encode()))
+    await execute(*adopt_command(how.keys, number, str(info["run_id"]), how.log_length))
 
 
 _RETRIED = (RedisConnectionError, RedisTimeoutError)
@@ -121,15 +141,53 @@ _RETRIES = 2
 
 
 def _options(how: Connect, timeout: float) -> dict[str, Any]:
+    """Return what pools and connections of every kind are made with."""
+    address = how.address
     options: dict[str, Any] = {
         "timeout": how.pool_wait,
         "protocol": 2,
+        "db": address.db,
+        "credential_provider": provider(address.login),
         "socket_timeout": timeout,
         "socket_connect_timeout": how.connect_timeout,
     }
-    if not how.url.startswith("unix:"):
-        options["socket_keepalive"] = True
-    return options
+    if address.socket is not None:
+        return {**options, "path": address.socket}
+    # With sentinels it is overwritten before each connecting.
+    host, port = address.hosts[0]
+    return {**options, "host": host, "port": port, "socket_keepalive": True}
+
+
+class Pool(BlockingConnectionPool):
+    """A pool whose connections stay on one course, and the sentinels that set it, if there are any."""
+
+    def __init__(self, how: Connect, **options: Any) -> None:
+        if how.address.shape is Shape.CLUSTER:
+            raise Misconfigured("A Redis Cluster cannot be used yet; use a single primary, or sentinels.")
+        self.course = Course()
+        self.sentinels = (
+            Sentinels(how.address, how.connect_timeout) if how.address.shape is Shape.SENTINEL else None
+        )
+        cast("Any", super()).__init__(
+            connection_class=connection_class(how.address, self.course, self.sentinels),
+            redis_connect_func=_connected(how),
+            **options,
+        )
+
+    async def to(self, host: Host) -> None:
+        """Leave every connection that is not to `host`, whatever waits for it."""
+        if self.course.to(host):
+            await drop(list(cast("Any", self)._in_use_connections), host)  # noqa: SLF001 - there is no other way to them
+
+    async def aclose(self) -> None:
+        """Close everything."""
+        await super().aclose()
+        if self.sentinels is not None:
+            await self.sentinels.aclose()
+
+
+def _pool_of(client: Redis) -> Pool:
+    return cast("Pool", cast("Any", client).connection_pool)
 
 
 def commands(how: Connect, on_script: OnScript | None = None) -> Redis:
@@ -137,16 +195,13 @@ def commands(how: Connect, on_script: OnScript | None = None) -> Redis:
 
     `on_script` is told of every call of a script (store/timing.py).
     """
-    make = cast("Any", BlockingConnectionPool).from_url  # its keyword arguments are untyped
-    pool = make(
-        how.url,
+    pool = Pool(
+        how,
         max_connections=how.pool_size,
         health_check_interval=10,
         retry=Retry(_BACKOFF, _RETRIES, supported_errors=_RETRIED_BY_UVLOOP),
-        redis_connect_func=_connected(how),
         **_options(how, how.timeout),
     )
-    cancellable(pool)
     return Redis.from_pool(pool) if on_script is None else TimedRedis(pool, on_script)
 
 
@@ -155,26 +210,53 @@ def reader(how: Connect, beside: Redis | None = None) -> Redis:  # noqa: ARG001 
 
     `beside`: the process' client for commands, whose knowledge of a cluster it shares.
     """
-    make = cast("Any", BlockingConnectionPool).from_url  # its keyword arguments are untyped
-    pool = make(
-        how.url,
-        max_connections=1,
-        retry=Retry(NoBackoff(), 0),
-        redis_connect_func=_connected(how),
-        **_options(how, READER_TIMEOUT),
-    )
-    return Redis.from_pool(cancellable(pool))
+    pool = Pool(how, max_connections=1, retry=Retry(NoBackoff(), 0), **_options(how, READER_TIMEOUT))
+    return Redis.from_pool(pool)
+
+
+async def follow(*clients: Redis) -> None:
+    """Keep clients of one address with their primary, for ever; at once over where there are no sentinels."""
+    pools = [_pool_of(client) for client in clients]
+    sentinels = pools[0].sentinels
+    if sentinels is None:
+        return
+
+    async def moved(host: Host) -> None:
+        for pool in pools:
+            await pool.to(host)
+
+    await Watch(sentinels, moved).run()
+
+
+class SyncPool(SyncBlockingPool):
+    """What `Pool` is, for plain scripts."""
+
+    def __init__(self, how: Connect, **options: Any) -> None:
+        if how.address.shape is Shape.CLUSTER:
+            raise Misconfigured("A Redis Cluster cannot be used yet; use a single primary, or sentinels.")
+        self.sentinels = (
+            SyncSentinels(how.address, how.connect_timeout) if how.address.shape is Shape.SENTINEL else None
+        )
+        cast("Any", super()).__init__(
+            connection_class=sync_connection_class(how.address, Course(), self.sentinels),
+            redis_connect_func=_connected_sync(how),
+            **options,
+        )
+
+    def close(self) -> None:
+        """Close everything."""
+        super().close()
+        if self.sentinels is not None:
+            self.sentinels.close()
 
 
 def commands_sync(how: Connect) -> SyncRedis:
     """Return the client for plain scripts; close it with `close`."""
-    make = cast("Any", SyncPool).from_url  # its keyword arguments are untyped
-    pool = make(
-        how.url,
+    pool = SyncPool(
+        how,
         max_connections=how.pool_size,
         health_check_interval=10,
         retry=SyncRetry(_BACKOFF, _RETRIES, supported_errors=_RETRIED),
-        redis_connect_func=_connected_sync(how),
         **_options(how, how.timeout),
     )
     return SyncRedis.from_pool(pool)

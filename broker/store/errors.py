@@ -7,10 +7,11 @@ what they mean, not by their tree.
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any, cast
 
 from redis import exceptions as rx
 
-from broker.core.errors import LimitReached, SessionNotFound, StoreUnavailable, WrongStore
+from broker.core.errors import BrokerError, LimitReached, SessionNotFound, StoreUnavailable, WrongStore
 
 _RETRYABLE_REPLIES = (
     "LOADING",
@@ -23,18 +24,47 @@ _RETRYABLE_REPLIES = (
     "OOM",
     "MISCONF",
     "UNKILLABLE",
+    "UNBLOCKED",
 )
 """Error codes that pass: restart, failover, full memory, a disk that is full, a script that runs too long."""
 
 
+class Ours(rx.RedisError):
+    """One of our errors, raised inside of the client, where only its own are cleaned up after."""
+
+    def __init__(self, error: BrokerError) -> None:
+        cast("Any", super()).__init__(str(error))  # its keyword arguments are untyped
+        self.error = error
+
+
+class OursForNow(Ours, rx.ConnectionError):
+    """The same, which the client is to try again: the next connection may fare better."""
+
+
+def ours(error: BrokerError) -> Ours:
+    """Return `error` as the client may be handed it."""
+    return OursForNow(error) if error.retryable else Ours(error)
+
+
+_PASSING = (rx.ReadOnlyError, rx.ClusterDownError, rx.TryAgainError)
+"""The same where the client has taken the code away. (Its BusyLoadingError is a ConnectionError.)"""
+
+
 def meaning(error: Exception) -> Exception:
     """Return our error for one of the client's, or the error itself if it is not about Redis."""
+    # The async client wraps what it does not know in an error of its own.
+    for one in (error, error.__cause__):
+        if isinstance(one, Ours):
+            return one.error
     if isinstance(error, rx.OutOfMemoryError):
         return StoreUnavailable(
             "Redis is out of memory, so nothing can be written; raise maxmemory or remove data, then retry."
         )
     if isinstance(error, rx.AuthenticationError):
-        return StoreUnavailable(f"Redis refused our credentials; check BROKER_REDIS_URL ({error}).")
+        return StoreUnavailable(
+            f"Redis refused our credentials; check user and password in BROKER_REDIS_URL or "
+            f"BROKER_REDIS__PASSWORD_FILE ({_short(error)})."
+        )
     if isinstance(error, rx.ResponseError):
         return _reply_meaning(error)
     if isinstance(error, rx.RedisError | rx.RedisClusterException | OSError | TimeoutError) or is_cut(error):
@@ -50,10 +80,28 @@ def is_cut(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and "the handler is closed" in str(error)
 
 
+_DEMOTED = ("READONLY", "UNBLOCKED", "MASTERDOWN")
+_CUT_OFF = "NOREPLICAS"
+
+
+def is_demotion(error: Exception) -> bool:
+    """Whether the server says that it is the primary no more, by itself or from inside of a script."""
+    text = str(error)
+    # redis-py drops the code of those that it knows; 6.2 puts its own words before what a script raised.
+    return isinstance(error, rx.ReadOnlyError | rx.MasterDownError) or (
+        isinstance(error, rx.ResponseError) and (text.startswith(_DEMOTED) or "-READONLY" in text)
+    )
+
+
+def is_cut_off(error: Exception) -> bool:
+    """Whether the server says that too few replicas follow it: perhaps they follow another one by now."""
+    return isinstance(error, rx.ResponseError) and _CUT_OFF in str(error)
+
+
 def _reply_meaning(error: rx.ResponseError) -> Exception:
     text = str(error)
     word, _, rest = text.partition(" ")
-    if isinstance(error, rx.ReadOnlyError | rx.BusyLoadingError) or word in _RETRYABLE_REPLIES:
+    if isinstance(error, _PASSING) or word in _RETRYABLE_REPLIES or is_demotion(error):
         return StoreUnavailable(f"Redis cannot write now; retry shortly ({_short(error)}).")
     if word == "WRONGTYPE" or "WRONGTYPE" in text:
         return WrongStore(
@@ -61,7 +109,11 @@ def _reply_meaning(error: rx.ResponseError) -> Exception:
             "our prefix. Remove that key or choose another BROKER_PREFIX."
         )
     # Redis 7.0 says it in its own words when a command inside a script is refused.
-    if word == "NOPERM" or "user executing the script can't" in text:
+    if (
+        isinstance(error, rx.NoPermissionError)
+        or word == "NOPERM"
+        or "user executing the script can't" in text
+    ):
         return WrongStore(f"The Redis user lacks a permission that we need ({_short(error)}).")
     ours = _script_meaning(word, rest)
     if ours is not None:
