@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 
 import httpx
+import pytest
 
 from tests.replicas.conftest import TENANT, Bench
 from tests.support.follower import Follower, close_all
@@ -29,20 +30,27 @@ async def test_a_leaving_replica_ends_its_streams_in_the_words_of_each_era(bench
     assert len(retry) == 2, "the priming event's retry, and a jittered one at the end"
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("pairs", "pause"), [(3, 0.02), pytest.param(100, 0.05, marks=pytest.mark.full)], ids=["3", "100"]
+)
 async def test_a_rolling_update_fails_no_request_and_loses_no_change(
-    bench: Bench, http: httpx.AsyncClient
+    bench: Bench, http: httpx.AsyncClient, pairs: int, pause: float
 ) -> None:
-    """Three replicas leave and come back one by one, under requests and publishes, behind the balancer."""
+    """Three replicas leave and come back one by one, under requests and publishes, behind the balancer.
+
+    `pairs` clients of each era; a publish every `pause` seconds.
+    """
     fleet = bench.fleet(3)
     rng = random.Random(7)
-    eras: list[type[Handshake | Modern]] = [Handshake, Modern] * 3
+    eras: list[type[Handshake | Modern]] = [Handshake, Modern] * pairs
     followers = [
         Follower(era, lambda: [fleet.url], TENANT, [URI], http=http, rng=random.Random(rng.random()))
         for era in eras
     ]
     asking = asyncio.create_task(_ask_on_and_on(fleet.url, http))
     try:
-        await until(lambda: all(f.is_idle for f in followers), lambda: f"idle {followers}", 30)
+        await until(lambda: all(f.is_idle for f in followers), lambda: f"idle {followers}", 60)
         number = 0
         for replica in fleet.replicas:
             leaving = asyncio.create_task(asyncio.to_thread(replica.leave))
@@ -50,17 +58,18 @@ async def test_a_rolling_update_fails_no_request_and_loses_no_change(
             while not leaving.done():
                 number += 1
                 await bench.publisher.publish(URI, str(number))
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(pause)
             assert await leaving == 0
             await asyncio.to_thread(replica.start)
             fleet.balancer.replicas.append(replica.address)
-        await until(_all_know(followers, str(number)), lambda: f"{number} known to {followers}", 20)
+        await until(_all_know(followers, str(number)), lambda: f"{number} known to {followers}", 60)
         assert not asking.done(), asking.exception()
     finally:
         asking.cancel()
         await close_all(followers)
     for follower in followers:
         # A session outlives the replicas that served it; a listen is opened again.
+        assert follower.failures == [], f"{follower!r} {follower.failures}"
         assert follower.starts == 1 or follower.era is Modern, f"{follower!r} lost its session"
 
 

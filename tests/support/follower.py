@@ -50,6 +50,8 @@ class Follower:
         self.resumes = 0
         self.strays: list[Any] = []
         """Cues for what it never subscribed to."""
+        self.failures: list[str] = []
+        """Requests that failed; what ends a stream is none."""
         self.is_subscribed = asyncio.Event()
         self.era = era
         self._urls = urls
@@ -101,10 +103,15 @@ class Follower:
                     await self._listen()
                 else:
                     await self._hold_session()
-            except _LOST:
-                await asyncio.sleep(self._rng.uniform(0.02, 0.2))
+            except _LOST as error:
+                await self._failed(error)
             finally:
                 self.is_subscribed.clear()
+
+    async def _failed(self, error: Exception) -> None:
+        """Note a request that failed, and wait before the next."""
+        self.failures.append(repr(error))
+        await asyncio.sleep(self._rng.uniform(0.02, 0.2))
 
     async def _listen(self) -> None:
         client = Modern(self._url(), self.tenant, self._http)
@@ -133,9 +140,9 @@ class Follower:
             except RpcError as error:
                 if error.status == 404:
                     return
-                await asyncio.sleep(self._rng.uniform(0.02, 0.2))
-            except httpx.TransportError:
-                await asyncio.sleep(self._rng.uniform(0.02, 0.2))
+                await self._failed(error)
+            except httpx.TransportError as error:
+                await self._failed(error)
             else:
                 self.resumes += last is not None
                 await self._consume(stream)
@@ -150,9 +157,9 @@ class Follower:
             except RpcError as error:
                 if error.status == 404:
                     raise
-                await asyncio.sleep(self._rng.uniform(0.02, 0.2))
-            except httpx.TransportError:
-                await asyncio.sleep(self._rng.uniform(0.02, 0.2))
+                await self._failed(error)
+            except httpx.TransportError as error:
+                await self._failed(error)
             else:
                 return
 
@@ -194,9 +201,9 @@ class Follower:
                 try:
                     self.known[uri] = await self._text(uri)
                     self.reads += 1
-                except (RpcError, httpx.TransportError):
+                except (RpcError, httpx.TransportError) as error:
                     self._owe(uri)
-                    await asyncio.sleep(self._rng.uniform(0.02, 0.1))
+                    await self._failed(error)
             self._reading = None
 
     async def _text(self, uri: str) -> str | None:
