@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from broker.cli import flag, place
 from broker.core.errors import BrokerError, Misconfigured
@@ -23,8 +24,21 @@ _MODULES = ("tenant", "key", "doctor", "top", "streams")
 """Commands that are a module of broker/cli each."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command's arguments under that command's own usage, not that of `broker`."""
+
+    # The library's own overloads say no more than this.
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="broker", description="The resource broker for MCP.", epilog="broker COMMAND --help tells more."
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

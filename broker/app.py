@@ -225,7 +225,9 @@ def build(settings: Settings) -> Broker:
     )
     for status in (404, 405):
         rest.add_exception_handler(status, answers.nothing_here)
-    rest.include_router(router(replica.redis, replica.keys, auth.gate, limits, perimeter))
+    rest.include_router(
+        router(replica.redis, replica.keys, auth.gate, limits, perimeter, metrics=replica.metrics)
+    )
     health = Health(
         replica,
         Exposition(replica.metrics).page,
@@ -243,7 +245,7 @@ def build(settings: Settings) -> Broker:
         PublicApp(
             mcp,
             Metadata(auth.challenge),
-            Turnstile(auth.gate, publishes, perimeter),
+            Turnstile(auth.gate, publishes, perimeter, replica.metrics),
             rest,
             replica.traces,
         ),

@@ -195,7 +195,7 @@ class Resource:
         for text in [value] if isinstance(value, str) else value:
             why = refusal(text, is_path=is_path)
             if why is not None:
-                log.warning("path refused", extra={"template": self.uri, "variable": name, "why": why})
+                log.warning("path_refused", extra={"template": self.uri, "variable": name, "why": why})
                 raise NotFound(f"The value of {name} is no safe path: {why}.")
 
     def contents(self, uri: str, result: Any, limit: int) -> Contents:
@@ -219,7 +219,7 @@ class Resource:
                 metas.setdefault(instance.uri, self._instance_meta(instance))
             except BrokerError as error:
                 log.error(  # noqa: TRY400 # the sentence says it; there is nothing to trace
-                    "instance left out", extra={"template": self.uri, "why": str(error)}
+                    "instance_left_out", extra={"template": self.uri, "why": str(error)}
                 )
         return Instances(tuple(metas.values()))
 

@@ -296,7 +296,7 @@ class Worker:
                     # The function's own, unless the limit has passed: then the block raises it once more.
                     return self._failed(error, request, call_id)
         except TimeoutError:
-            log.warning("call out of time", extra=_fields(request, call_id))
+            log.warning("call_out_of_time", extra=_fields(request, call_id))
             return Failure("internal", f"The worker did not answer in time (call {call_id}).", call_id)
         except Exception as error:
             if type(error) is BadRequest:
@@ -329,7 +329,7 @@ class Worker:
         return await run(completer.function, given, completion)
 
     def _failed(self, error: BaseException, request: CallRequest, call_id: str) -> Failure:
-        log.error("call failed", exc_info=error, extra=_fields(request, call_id))
+        log.error("call_failed", exc_info=error, extra=_fields(request, call_id))
         return Failure("internal", f"The worker failed; its log says why under {call_id}.", call_id)
 
     async def watched(self, declared: str, uri: str, tenant: str) -> None:
@@ -351,7 +351,7 @@ class Worker:
         try:
             await self._execution.run(callback.function, callback.given((uri,), context), lambda _: None)
         except Exception:
-            log.exception("demand callback failed", extra=_fields(request, call_id))
+            log.exception("demand_callback_failed", extra=_fields(request, call_id))
         finally:
             # A sync function that polls in its thread learns only from this that it may end.
             context.cancel()
@@ -401,5 +401,5 @@ def _said(error: Exception) -> str:
     try:
         return str(error).encode("utf-8", "backslashreplace").decode()
     except Exception:
-        log.exception("error without a sentence")
+        log.exception("error_without_a_sentence")
         return ""

@@ -56,7 +56,7 @@ def warn(settings: Settings) -> None:
             f"anybody who reaches {settings.host}" if settings.is_exposed else "every program on this machine"
         )
         means = f"no credentials are asked for: {whom} may read and publish everything, of every tenant"
-        log.warning("OPEN_MODE", extra={"means": means})
+        log.warning("open_mode", extra={"means": means})
 
 
 async def _serve(settings: Settings, build: Build, sockets: server.Sockets) -> int:

@@ -34,18 +34,23 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     uris = [check_uri(uri) for uri in arguments.uri]
     tenant = arguments.tenant or PublisherSettings().tenant
     headers = {settings.auth.header: tenant} if settings.auth.header else {}
-    has_been_told = False
+    has_been_told = is_away = False
     while True:
         try:
             for method, params in listen(url, uris, headers):
                 has_been_told = True
+                if is_away:
+                    is_away = False
+                    _say("the broker is back")
                 _say(method, params)
             _say("the broker ended the stream; listening again")
         except Unavailable as error:
             # The first time it is an error of the call; later it is a broker that restarts.
             if not has_been_told:
                 raise
-            _say(f"{error} Trying again.")
+            if not is_away:
+                is_away = True
+                _say(f"{error} Trying again until it is back.")
         time.sleep(_AGAIN_SECONDS)
 
 

@@ -75,7 +75,7 @@ def problem(error: BrokerError) -> dict[str, str]:
     """Return the object under "error" in an answer."""
     if isinstance(error, Misconfigured):
         # An operator's business, with key names in it; it is in our log.
-        log.error("store misconfigured", extra={"why": str(error)})
+        log.error("store_misconfigured", extra={"why": str(error)})
     return {"reason": error.reason, "message": error.public}
 
 

@@ -46,6 +46,7 @@ from broker.store.keys import Keys
 from broker.store.publishing import Outcome
 from broker.store.resources import Stored
 from broker.store.scripts import Call, run
+from broker.telemetry.metrics import Metrics
 from broker.tenants.publishes import Publishes
 from broker.wire.headers import Perimeter
 
@@ -72,22 +73,30 @@ class Limits:
     """The callers' rates of publishing."""
 
 
-class _Route(APIRoute):
-    """Turns our errors into answers, here and not in the application, so that MCP's stay MCP's."""
+def _route(metrics: Metrics) -> type[APIRoute]:
+    """Return routes that turn our errors into answers, here and not in the application: MCP's stay MCP's."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
+    class Route(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            return _answering(super().get_route_handler(), metrics)
 
-        async def answered(request: Request) -> Response:
-            try:
-                return await handle(request)
-            except BrokerError as error:
-                return answers.refused(error, getattr(request.state, "challenge", None))
-            except ClientDisconnect:
-                # Nobody is there to read this; it keeps a traceback out of the log.
-                return Response(status_code=400)
+    return Route
 
-        return answered
+
+def _answering(
+    handle: Callable[[Request], Coroutine[Any, Any, Response]], metrics: Metrics
+) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    async def answered(request: Request) -> Response:
+        try:
+            return await handle(request)
+        except BrokerError as error:
+            metrics.request_refused(error.reason)
+            return answers.refused(error, getattr(request.state, "challenge", None))
+        except ClientDisconnect:
+            # Nobody is there to read this; it keeps a traceback out of the log.
+            return Response(status_code=400)
+
+    return answered
 
 
 def router(  # noqa: C901, PLR0915 # routes are closures; each is short
@@ -96,10 +105,13 @@ def router(  # noqa: C901, PLR0915 # routes are closures; each is short
     gate: Gate,
     limits: Limits,
     perimeter: Perimeter = Perimeter(),  # noqa: B008 # a frozen value: this machine only
+    *,
+    metrics: Metrics | None = None,
 ) -> APIRouter:
     """Return the routes of the publishing API."""
     rules = touching.Rules()
-    routes = APIRouter(prefix="/v1", route_class=_Route, tags=["publishing"])
+    counts = metrics or Metrics()
+    routes = APIRouter(prefix="/v1", route_class=_route(counts), tags=["publishing"])
     body_of = partial(_body, seconds=limits.body_seconds)
 
     async def publisher(request: Request) -> Principal:
@@ -168,6 +180,9 @@ def router(  # noqa: C901, PLR0915 # routes are closures; each is short
             noted(who, result)
         if all(isinstance(result, Unavailable) for _, result in results):
             raise next(result for _, result in results if isinstance(result, Unavailable))
+        for _, result in results:
+            if isinstance(result, BrokerError):
+                counts.request_refused(result.reason)
         return answers.answer({"results": [_result(uri, result) for uri, result in results]})
 
     @routes.post("/touch", summary="Announce that a resource changed", **openapi.TOUCH)

@@ -14,6 +14,7 @@ from broker.core.access import PUBLISH
 from broker.core.errors import BrokerError, LimitReached
 from broker.http import answers
 from broker.http.auth.gate import Gate
+from broker.telemetry.metrics import Metrics
 from broker.tenants.publishes import Publishes
 from broker.wire.headers import Perimeter
 
@@ -26,10 +27,11 @@ CHARGED = frozenset(
 class Turnstile:
     """Stands before the publishing API."""
 
-    def __init__(self, gate: Gate, publishes: Publishes, perimeter: Perimeter) -> None:
+    def __init__(self, gate: Gate, publishes: Publishes, perimeter: Perimeter, metrics: Metrics) -> None:
         self._gate = gate
         self._publishes = publishes
         self._perimeter = perimeter
+        self._metrics = metrics
 
     async def refuses(self, scope: Any, receive: Any, send: Any) -> bool:
         """Answer a request that is over a limit that is known to be reached; False lets it pass."""
@@ -41,6 +43,7 @@ class Turnstile:
         try:
             self._publishes.check(await self._gate.admit(headers, PUBLISH))
         except LimitReached as error:
+            self._metrics.request_refused(error.reason)
             await answers.refused(error)(scope, receive, send)
             return True
         except BrokerError:

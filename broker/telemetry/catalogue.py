@@ -154,7 +154,7 @@ _METRICS = (
     ),
     _counter(
         "broker_requests_refused_total",
-        "MCP requests that were refused, by the error's reason.",
+        "Requests that were refused, MCP and publishing, by the error's reason; of a batch each resource.",
         reason=("limit", "unavailable", "store_unavailable", "unauthenticated", "forbidden"),
     ),
     _counter(

@@ -186,14 +186,14 @@ def test_an_open_broker_refuses_the_network_until_told_otherwise(stub: StartStub
     assert "BROKER_AUTH__ACCEPT_OPEN=true" in program.process.tail()
     told = stub(BROKER_HOST="0.0.0.0", BROKER_AUTH__ACCEPT_OPEN="true")
     told.wait_ready()
-    assert "OPEN_MODE" in told.process.tail()
+    assert "open_mode" in told.process.tail()
     assert "anybody who reaches 0.0.0.0" in told.process.tail()
 
 
 def test_an_open_broker_says_so_loudly_on_loopback_too(stub: StartStub) -> None:
     program = stub()
     program.wait_ready()
-    assert "OPEN_MODE" in program.process.tail()
+    assert "open_mode" in program.process.tail()
 
 
 def test_a_mistyped_variable_is_pointed_out(stub: StartStub) -> None:

@@ -1,5 +1,6 @@
 """The shell commands, as a person at a terminal or a script would use them."""
 
+import argparse
 import io
 import logging
 import os
@@ -14,7 +15,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from broker.__main__ import main
+from broker.cli import watch
 from broker.cli.watch import messages
+from broker.core.errors import Unavailable
+from broker.settings import Settings
 from tests.process.conftest import environment
 from tests.support.process import Process
 from tests.support.redis_server import RedisServer
@@ -113,6 +117,50 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(shell: Shell, argv: tuple[str
     assert b"Traceback" not in done.stderr
     assert done.stdout == b""
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "usage"),
+    [
+        (("watch", "docs://x", "--nonsense"), "broker watch"),
+        (("key", "create", "acme", "x", "--nonsense"), "broker key create"),
+        (("publish",), "broker publish"),
+        (("--nonsense", "list"), "broker"),
+    ],
+)
+def test_a_wrong_argument_shows_the_usage_of_its_own_command(
+    argv: tuple[str, ...], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith(f"usage: {usage} [-h]")
+
+
+def test_a_watch_says_once_that_the_broker_is_away_and_once_that_it_is_back(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said so each second, and a rolling update filled the screen."""
+    told = ("notifications/resources/updated", {"uri": "docs://x"})
+    streams = iter(["told", "away", "away", "away", "told", "away", "away", "told", "stop"])
+
+    def listen(*_: object) -> Iterator[tuple[str, dict[str, Any]]]:
+        match next(streams):
+            case "told":
+                yield told
+            case "away":
+                raise Unavailable("No broker answers.")
+            case _:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch, "listen", listen)
+    monkeypatch.setattr(watch, "_AGAIN_SECONDS", 0)
+    with pytest.raises(KeyboardInterrupt):
+        watch.run(argparse.Namespace(url="http://x/mcp", uri=["docs://x"], tenant="acme"), Settings())
+    said = capsys.readouterr().out
+    assert said.count("Trying again until it is back") == 2
+    assert said.count("the broker is back") == 2
+    assert said.count("changed   docs://x") == 3
 
 
 def test_a_redis_that_is_not_there_is_exit_code_1_since_it_may_come(shell: Shell) -> None:

@@ -187,6 +187,13 @@ async def test_an_operator_sees_a_stream_its_cue_and_how_long_it_took(
         assert grown("broker_reads_total", kind="absent") == 1
         assert grown("broker_requests_refused_total", reason="resource_not_found") == 1
         assert grown("broker_script_seconds_count", script="revisions") >= 1
+        where = {"broker-tenant": tenant}
+        refused = await http.put(f"{replica.api}/resources?uri=no-uri", content=b"x", headers=where)
+        assert refused.status_code == 400
+        batch = {"resources": [{"uri": "docs://m"}, {"uri": "no uri", "text": "x"}]}
+        assert (await http.post(f"{replica.api}/publish", json=batch, headers=where)).status_code == 200
+        assert grown("broker_requests_refused_total", reason="invalid_uri") == 2
+        assert grown("broker_requests_refused_total") == 4
     await until(lambda: grown("broker_streams_open", era="modern") == 0, "the stream's end")
     assert grown("broker_streams_closed_total", reason="client_left") == 1
 

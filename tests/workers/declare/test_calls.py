@@ -199,7 +199,7 @@ async def test_a_failing_function_gives_the_client_an_id_and_the_operator_the_tr
     assert answer == Failure("internal", "The worker failed; its log says why under c1.", "c1")
     [record] = caplog.records
     assert record.levelno == logging.ERROR
-    assert record.message == "call failed"
+    assert record.message == "call_failed"
     assert vars(record)["call"] == "c1"
     assert record.exc_info is not None
 
@@ -277,7 +277,7 @@ async def test_an_async_function_is_cancelled_at_the_deadline(
     answer = await call(worker, "x://y", seconds=0.05)
     assert answer == Failure("internal", "The worker did not answer in time (call c1).", "c1")
     assert ended == ["cancelled"]
-    assert [record.message for record in caplog.records] == ["call out of time"]
+    assert [record.message for record in caplog.records] == ["call_out_of_time"]
 
 
 async def test_a_call_that_comes_after_its_deadline_does_not_run(worker: Worker) -> None:

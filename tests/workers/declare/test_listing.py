@@ -125,7 +125,7 @@ async def test_one_bad_instance_does_not_take_the_list_away(caplog: pytest.LogCa
 
     worker.resource(ROSTER, list=teams)(roster)
     assert await _uris(worker) == ["teams://good/roster"]
-    assert [record.message for record in caplog.records].count("instance left out") == 6
+    assert [record.message for record in caplog.records].count("instance_left_out") == 6
 
 
 async def test_a_list_that_fails_says_so(worker: Worker) -> None:
@@ -350,6 +350,6 @@ async def test_a_failing_demand_callback_is_logged_and_hurts_nobody(
         raise RuntimeError(uri)
 
     await worker.watched("config://app", "config://app", "acme")
-    assert [record.message for record in caplog.records] == ["demand callback failed"]
+    assert [record.message for record in caplog.records] == ["demand_callback_failed"]
     with pytest.raises(RuntimeError):
         start("x")

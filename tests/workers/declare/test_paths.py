@@ -181,7 +181,7 @@ async def test_the_operator_hears_of_a_refused_path(caplog: pytest.LogCaptureFix
     with pytest.raises(NotFound):
         await TestClient(worker).read("docs://../" + read("x"))
     [record] = caplog.records
-    assert record.message == "path refused"
+    assert record.message == "path_refused"
     assert vars(record)["why"] == "it has a .. segment"
 
 
