@@ -74,6 +74,14 @@ class Connect:
         return addresses.parse(self.url, self.access)
 
 
+def _refused(connection: Any, error: BrokerError) -> Exception:
+    """Return what to raise inside of the client when a server will not do."""
+    if error.retryable:
+        # It is a replica now, so connections that were opened to it before are good for nothing.
+        connection.course.turned()
+    return ours(error)
+
+
 def _connected(how: Connect) -> Any:
     async def on_connect(connection: Any) -> None:
         # No health check here, which is the client's default: its ping, on a connection that was accepted and
@@ -88,7 +96,7 @@ def _connected(how: Connect) -> Any:
             except StopIteration:
                 return
             except BrokerError as error:
-                raise ours(error) from None
+                raise _refused(connection, error) from None
             for command in commands:
                 await connection.send_command(*command, check_health=False)
             replies = [await connection.read_response() for _ in commands]
@@ -107,7 +115,7 @@ def _connected_sync(how: Connect) -> Any:
             except StopIteration:
                 return
             except BrokerError as error:
-                raise ours(error) from None
+                raise _refused(connection, error) from None
             for command in commands:
                 connection.send_command(*command, check_health=False)
             replies = [connection.read_response() for _ in commands]

@@ -14,12 +14,15 @@ The async and the sync classes differ in `await` only; what is decided is decide
 
 import asyncio
 import ssl
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import redis.asyncio as aio
 from redis import Connection as SyncTcp
 from redis import UnixDomainSocketConnection as SyncUnix
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 
 from broker.core.errors import BrokerError
 from broker.store import tls
@@ -60,6 +63,10 @@ else:
     Base = SyncBase = object
 
 
+RECHECK_SECONDS = 0.5
+"""How long a client without a watch of its own (store/sentinel.py) goes on without asking the sentinels."""
+
+
 class Asks(Protocol):
     """Where the primary is, by the sentinels (store/sentinel.py)."""
 
@@ -84,6 +91,7 @@ class Course:
 
     def __init__(self) -> None:
         self.turn = 0
+        self._due = 0.0
         self.host: Host | None = None
         """Where the sentinels last said that the primary is; None without sentinels."""
 
@@ -92,11 +100,20 @@ class Course:
 
     def to(self, host: Host) -> bool:
         """Go to `host` from now on; whether that is another than before."""
+        self._due = time.monotonic() + RECHECK_SECONDS
         if host == self.host:
             return False
         if self.host is not None:
             self.turn += 1
         self.host = host
+        return True
+
+    def is_due(self) -> bool:
+        """Whether the sentinels have not been asked for a while; who is told so asks them."""
+        now = time.monotonic()
+        if now < self._due:
+            return False
+        self._due = now + RECHECK_SECONDS
         return True
 
     def turned(self) -> None:
@@ -121,7 +138,11 @@ class _Following(Base):
     _turn = 0
 
     async def connect(self) -> None:
-        # Called for each command that takes this connection from its pool.
+        # Called for each command that takes this connection from its pool. After a plain SENTINEL FAILOVER
+        # the old primary takes writes for some ten seconds, and all of them are lost.
+        if self.asks is not None and self.course.is_due():
+            with suppress(RedisError):
+                self.course.to(await self.asks.primary())
         if self.is_connected and self._turn != self.course.turn:
             await self.disconnect(nowait=True)
         await super().connect()
@@ -154,6 +175,9 @@ class _SyncFollowing(SyncBase):
     _turn = 0
 
     def connect(self) -> None:
+        if self.asks is not None and self.course.is_due():
+            with suppress(RedisError):
+                self.course.to(self.asks.primary())
         if self._sock is not None and self._turn != self.course.turn:
             self.disconnect()
         super().connect()

@@ -4,8 +4,9 @@ Rules:
 
 1. All sentinels are asked at once, and the highest configuration epoch among a majority's answers wins: one
    sentinel that was cut off would send us to a primary that is none any more, and we would write there.
-2. It is asked on connecting, so no answer is older than the connection; and by `Watch` all the time, since a
-   primary that hangs closes nothing, and each of its connections would have to time out by itself.
+2. It is asked on connecting, so no answer is older than the connection; and again all the time, by `Watch` in
+   brokers and workers, by whoever takes a connection elsewhere: a primary that hangs closes nothing, and one
+   that was replaced by a plain SENTINEL FAILOVER goes on taking writes, which are lost, for some ten seconds.
 3. Asked, not listened to: the sentinel that leads a failover answers with the new primary as soon as that has
    been promoted, and publishes +switch-master when everything is over; and a subscription may go deaf.
 """
