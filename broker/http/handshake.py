@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from broker.core.errors import (
@@ -183,10 +184,11 @@ class HandshakeEra:
             case Ping() | SetLevel():
                 return handshake.empty(request_id)
             case Subscribe(uri):
-                most = await self._quotas.session_uris(who, self._rules.max_uris)
-                await self._store.subscribe(who, session, uri, most)
+                subscribe = partial(self._store.subscribe, who, session, uri)
+                await self._quotas.subscribe(who, self._rules.max_uris, subscribe)
                 return handshake.empty(request_id)
             case Unsubscribe(uri):
+                await self._quotas.read(who)
                 await self._store.unsubscribe(who, session, uri)
                 return handshake.empty(request_id)
             case Read(uri):

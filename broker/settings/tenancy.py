@@ -128,7 +128,9 @@ class QuotaSettings(Group):
     streams: int = setting(2000, "streams", "Open streams of one tenant.", ge=0)
     sessions: int = setting(10_000, "sessions", "Sessions of one tenant.", ge=0)
     stream_uris: int = setting(1000, "URIs", "Resources that one stream or session may watch.", ge=0)
-    uris: int = setting(100_000, "URIs", "Resources that all open streams of one tenant may watch.", ge=0)
+    uris: int = setting(
+        100_000, "URIs", "Resources that all streams and sessions of one tenant may watch.", ge=0
+    )
     resources: int = setting(100_000, "resources", "Resources that one tenant may have.", ge=0)
     content_bytes: int = setting(
         1000 * MB, "bytes", "Contents that one tenant may have stored, encoded.", ge=0
@@ -145,11 +147,11 @@ class QuotaSettings(Group):
     publish_bytes: int = setting(
         10 * MB, "bytes per second", "Contents that one tenant may publish, encoded.", ge=0
     )
-    reads: int = setting(2000, "per second", "Reads and lists of one tenant.", ge=0)
+    reads: int = setting(2000, "per second", "Reads, lists and subscriptions of one tenant.", ge=0)
     calls: int = setting(500, "calls", "Calls to workers that one tenant may have under way.", ge=0)
     principal_streams: int = setting(500, "streams", "Open streams of one caller.", ge=0)
     principal_sessions: int = setting(2000, "sessions", "Sessions of one caller.", ge=0)
-    principal_reads: int = setting(1000, "per second", "Reads and lists of one caller.", ge=0)
+    principal_reads: int = setting(1000, "per second", "Reads, lists and subscriptions of one caller.", ge=0)
     principal_publishes: int = setting(
         0, "per second", "Changes that one caller may publish over HTTP.", ge=0
     )

@@ -154,7 +154,7 @@ _QUOTAS = {
     "resource_bytes": "may publish {limit} bytes as one resource (encoded): publish less, or several",
     "streams": "has {limit} open streams, which is its limit: close some",
     "stream_uris": "may watch {limit} resources on one stream: name fewer, or open several",
-    "uris": "watches {limit} resources on its open streams, which is its limit: watch fewer",
+    "uris": "watches {limit} resources on its streams and in its sessions, which is its limit: watch fewer",
     "sessions": "has {limit} sessions, which is its limit: end some with DELETE",
     "calls": "has {limit} calls to workers under way, which is its limit: wait for some",
     "principal_streams": "has {limit} open streams, which is the limit of one caller: close some",

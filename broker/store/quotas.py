@@ -7,12 +7,14 @@ that dies must not leak it. What is spent (reads) is taken in small lots from on
 import time
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
 
 from broker.core.identity import Principal, ReplicaId, SessionId, TenantId
 from broker.core.tenancy import Limits
 from broker.store.errors import translated
 from broker.store.keys import Keys
 from broker.store.scripts import Call, run, script
+from broker.store.sessions import URIS
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -41,6 +43,8 @@ async def set_limits(redis: "Redis", keys: Keys, tenant: TenantId, limits: Limit
     await run(redis, call)
 
 
+RECOUNT_MS = 10_000
+"""How often what a tenant's sessions watch is counted anew at most."""
 LEASE_MS = 60_000
 """How long what a dead replica held is counted."""
 LOOKED_AT = 100
@@ -58,7 +62,9 @@ class QuotaStore:
     async def hold(self, tenant: TenantId, what: str, wanted: int, used: int, limit: int) -> int:
         """Hold up to `wanted` of something for this replica, at least `used`; return how much it is."""
         args = (self._replica, wanted, used, limit, LEASE_MS)
-        call: Call[int] = Call(script("hold"), (self._keys.holdings(tenant, what),), args, int)
+        # Resources are watched by sessions, too, and those are counted in Redis.
+        beside = (self._keys.quota(tenant),) if what == URIS else ()
+        call: Call[int] = Call(script("hold"), (self._keys.holdings(tenant, what), *beside), args, int)
         return await run(self._redis, call)
 
     async def take(self, tenant: TenantId, what: str, rate: int, wanted: int) -> tuple[int, float]:
@@ -97,6 +103,30 @@ class QuotaStore:
         with translated():
             for name in self._sessions(who):
                 await cast("Any", self._redis).zrem(name, session)
+
+    async def recount_uris(self, tenant: TenantId) -> bool:
+        """Count anew what a tenant's sessions watch; False if that was done a moment ago.
+
+        Sessions that expired were not taken off when they did. What is subscribed meanwhile is counted once
+        or twice.
+        """
+        redis = cast("Any", self._redis)
+        with translated():
+            lease = self._keys.lease(f"recount:{quote(tenant, safe='')}")
+            if not await redis.set(lease, self._replica, nx=True, px=RECOUNT_MS):
+                return False
+            before = int(await redis.hget(self._keys.quota(tenant), "subs") or 0)
+            sessions: list[bytes] = await redis.zrange(self._keys.sessions(tenant), 0, -1)
+            found = 0
+            for start in range(0, len(sessions), LOOKED_AT):
+                pipeline = redis.pipeline(transaction=False)
+                for session in sessions[start : start + LOOKED_AT]:
+                    pipeline.hlen(self._keys.subscriptions(tenant, SessionId(session.decode())))
+                # One field is the list's.
+                found += sum(max(0, fields - 1) for fields in await pipeline.execute())
+            if found != before:
+                await redis.hincrby(self._keys.quota(tenant), "subs", found - before)
+        return found < before
 
     async def _prune(self, who: Principal, name: str) -> int:
         """Remove sessions that have ended by themselves, and say of those that live when they may end."""

@@ -58,6 +58,10 @@ class Kept:
     fence: int
 
 
+URIS = "uris"
+"""What is held of resources that listen streams watch."""
+
+
 class SessionStore:
     """The sessions of one installation.
 
@@ -83,19 +87,26 @@ class SessionStore:
         args = (who.subject, uri, str(revision))
         return await self._run("session_prove", self._both(who, session), args, _text)
 
-    async def subscribe(self, who: Principal, session: SessionId, uri: str, most: int) -> Revision:
-        """Subscribe and return the baseline. At most `most` URIs, else LimitReached."""
+    async def subscribe(
+        self, who: Principal, session: SessionId, uri: str, most: int, in_all: int = 0
+    ) -> Revision:
+        """Subscribe and return the baseline.
+
+        At most `most` URIs in the session, and `in_all` in its tenant (0 any number), else LimitReached.
+        """
         keys = (
             *self._log(who.tenant),
             *self._both(who, session),
             self._keys.resource(ResourceKey(who.tenant, uri)),
+            self._keys.quota(who.tenant),
+            self._keys.holdings(who.tenant, URIS),
         )
-        args = (*fresh(), who.tenant, session, who.subject, uri, most)
+        args = (*fresh(), who.tenant, session, who.subject, uri, most, in_all)
         return await self._run("session_subscribe", keys, args, _revision)
 
     async def unsubscribe(self, who: Principal, session: SessionId, uri: str) -> bool:
         """Unsubscribe; False if it was not subscribed."""
-        keys = (*self._log(who.tenant), *self._both(who, session))
+        keys = (*self._log(who.tenant), *self._both(who, session), self._keys.quota(who.tenant))
         args = (*fresh(), who.tenant, session, who.subject, uri)
         return await self._run("session_unsubscribe", keys, args, bool)
 
@@ -137,7 +148,7 @@ class SessionStore:
 
     async def end(self, who: Principal, session: SessionId) -> None:
         """End the session: its streams end on every replica, its keys are gone."""
-        keys = (*self._log(who.tenant), *self._both(who, session))
+        keys = (*self._log(who.tenant), *self._both(who, session), self._keys.quota(who.tenant))
         return await self._run("session_end", keys, (*fresh(), who.tenant, session, who.subject), _nothing)
 
     async def _run(

@@ -13,15 +13,16 @@ Rules:
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from broker.core.errors import BrokerError, StoreUnavailable
+from broker.core.errors import BrokerError, LimitReached, StoreUnavailable
 from broker.core.identity import Principal, SessionId, TenantId
 from broker.core.tenancy import Limits
 from broker.store.errors import quota_reached, rate_reached
 from broker.store.quotas import LEASE_MS, QuotaStore, short
+from broker.store.sessions import URIS
 from broker.streams.connection import Connection
 from broker.tenants.directory import Directory
 
@@ -96,6 +97,15 @@ class Quotas:
         limits = await self._limits_or_defaults(who.tenant)
         if limits.stream_uris and uris > limits.stream_uris:
             raise quota_reached("stream_uris", limits.stream_uris)
+        try:
+            await self._open(connection, limits, uris)
+        except LimitReached as error:
+            if error.limit != URIS or not await self._store.recount_uris(who.tenant):
+                raise
+            await self._open(connection, limits, uris)
+
+    async def _open(self, connection: Connection[Any], limits: Limits, uris: int) -> None:
+        who = connection.principal
         acquired = self._streams.setdefault(connection, [])
         own = f"streams:{short(who.subject)}"
         try:
@@ -114,6 +124,28 @@ class Quotas:
         """Count a stream no more. Twice is once."""
         for held, amount in self._streams.pop(connection, ()):
             self._release(held, amount)
+
+    async def subscribe(
+        self, who: Principal, most: int, work: Callable[[int, int], Awaitable[object]]
+    ) -> None:
+        """Do `work`, which subscribes in a session, with the most URIs of a session and of its tenant in all.
+
+        Raises:
+            LimitReached: too many, of one or the other, or too fast.
+        """
+        if not self._is_on:
+            await work(most, 0)
+            return
+        # It is an entry of the log that every replica follows.
+        await self.read(who)
+        limits = await self._limits_or_defaults(who.tenant)
+        most = min(most, limits.stream_uris) if limits.stream_uris else most
+        try:
+            await work(most, limits.uris or 0)
+        except LimitReached as error:
+            if error.limit != URIS or not await self._store.recount_uris(who.tenant):
+                raise
+            await work(most, limits.uris or 0)
 
     # -- calls ----------------------------------------------------------------------------------------------
 
@@ -183,7 +215,8 @@ class Quotas:
             return
         limits = await self._limits_or_defaults(who.tenant)
         most, own = limits.sessions or 0, limits.principal_sessions or 0
-        if not (most or own):
+        # For its URIs, too: they are found by their sessions.
+        if not (most or own or limits.uris):
             return
         over = await self._store.open_session(who, session, idle_ms, most, own)
         if over is not None:
@@ -196,13 +229,6 @@ class Quotas:
                 await self._store.close_session(who, session)
             except BrokerError as error:
                 _log.debug("session_not_uncounted", extra={"error": str(error)})
-
-    async def session_uris(self, who: Principal, most: int) -> int:
-        """Return how many resources a session may watch: `most`, or less by its tenant's limits."""
-        if not self._is_on:
-            return most
-        limit = (await self._limits_or_defaults(who.tenant)).stream_uris or 0
-        return min(most, limit) if limit else most
 
     # -- what is held ---------------------------------------------------------------------------------------
 

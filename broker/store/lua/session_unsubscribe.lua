@@ -1,11 +1,12 @@
 -- session_unsubscribe.lua: forgets a subscription and announces that in the log.
 --
--- KEYS[1] log, KEYS[2] head, KEYS[3] session, KEYS[4] subscriptions.
+-- KEYS[1] log, KEYS[2] head, KEYS[3] session, KEYS[4] subscriptions, KEYS[5] the tenant's quota.
 -- ARGV[1..3] fresh, ARGV[4] tenant, ARGV[5] session id, ARGV[6] subject, ARGV[7] uri.
 -- Returns 1, or 0 if it was not subscribed (then nothing is announced).
 
 --@include append
 --@include session
+--@include watching
 
 local h, err = read_head()
 if not h then
@@ -28,5 +29,6 @@ if not n then
 end
 redis.call('HSET', KEYS[3], 'counter', counter)
 redis.call('HDEL', KEYS[4], ARGV[7])
+unwatch(KEYS[5], 1)
 renew(s, KEYS[3], KEYS[4])
 return 1
