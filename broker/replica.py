@@ -127,7 +127,15 @@ class Replica(Generic[W]):
         self._dispatcher: Dispatcher[W] = Dispatcher(self.hub, self.metrics)
         self._wheel = Wheel(pace.keep_alive, pace.write_deadline)
         self._tails = [
-            Tail(number, self.log, self._apply, self._on_break, self.metrics)
+            Tail(
+                number,
+                self.log,
+                self._apply,
+                self._on_break,
+                self.metrics,
+                # Series by tenant count what nobody watches, too.
+                watched=None if self.metrics.tenants else self.hub.watched,
+            )
             for number in range(how.keys.logs)
         ]
         self._sessions: SessionSide | None = None

@@ -22,7 +22,7 @@ from broker.core.access import may_read
 from broker.core.backlog import Backlog
 from broker.core.identity import LIST, Principal, ResourceKey
 from broker.core.log import LIST as LIST_ENTRY
-from broker.core.log import Entry
+from broker.core.log import Entry, watched_name
 from broker.core.revision import Revision
 
 W = TypeVar("W")
@@ -69,6 +69,8 @@ class Hub(Generic[W]):
     def __init__(self, encode: Callable[[ResourceKey], W]) -> None:
         self._encode = encode
         self._topics: dict[ResourceKey, Topic[W]] = {}
+        self.watched: set[bytes] = set()
+        """What is watched, by its `log.watched_name`: most entries of a log are passed over by it."""
         self._subscriptions = 0
         self._cued_lists: dict[Topic[W], None] = {}
         self.coalesced = 0
@@ -100,6 +102,7 @@ class Hub(Generic[W]):
         topic = self._topics.get(key)
         if topic is None:
             topic = self._topics[key] = Topic(key, self._encode(key))
+            self.watched.add(watched_name(*key))
         if watcher not in topic.watchers:
             topic.watchers[watcher] = None
             self._subscriptions += 1
@@ -113,6 +116,7 @@ class Hub(Generic[W]):
             self._subscriptions -= 1
             if not topic.watchers and self._topics.get(topic.key) is topic:
                 del self._topics[topic.key]
+                self.watched.discard(watched_name(*topic.key))
 
     def dispatch(self, entry: Entry, tick: int) -> int:
         """Mark everybody whom `entry` concerns; returns how many cues that owes.

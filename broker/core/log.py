@@ -9,7 +9,7 @@ Does no I/O and knows neither Redis nor the hub. Rules:
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -124,6 +124,16 @@ def decode(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
         raise Malformed(f"entry {entry_id!r}: {type(error).__name__} {error}") from None
 
 
+_PLAIN = [b"e", b"m", b"p", b"w", b"k", b"t", b"u"]
+_LISTED = b"l"
+_CHANGES = (CHANGE.encode(), REMOVE.encode())
+
+
+def watched_name(tenant: str, uri: str) -> bytes:
+    """Return how `Cursor.pass_over` knows a key: from the bytes of an entry, without decoding any."""
+    return b"%b\0%b" % (tenant.encode(), uri.encode())
+
+
 def _session_event(fields: Mapping[bytes, bytes]) -> SessionEvent:
     baseline = fields.get(b"b")
     owner = fields.get(b"o")
@@ -208,6 +218,36 @@ class Cursor:
         """Step over an entry that is not ours; of what follows it only the predecessor is known."""
         self.n = n
         self.is_anchored = False
+
+    def pass_over(
+        self, batch: Sequence[tuple[bytes, Sequence[bytes]]], start: int, watched: Container[bytes]
+    ) -> int:
+        """Step over the changes from `start` on that nobody here watches; returns where that ends.
+
+        `batch` holds ids and fields as they were read, `watched` the `watched_name` of each watched key. What
+        does not follow, shows in a list or has another shape is left to `decode` and `follow`. An entry costs
+        0.8 µs, where these two and the hub's look cost 8.
+        """
+        if not self.is_anchored:
+            return start
+        epoch, mark, n = self.epoch.encode(), self.mark.encode(), self.n
+        at = start
+        for at in range(start, len(batch)):
+            entry_id, fields = batch[at]
+            names = fields[::2]
+            if names != _PLAIN and (names[:7] != _PLAIN or _LISTED in names):
+                break
+            if fields[1] != epoch or fields[5] != mark or entry_id != b"%d-0" % (n + 1):
+                break
+            if fields[9] not in _CHANGES or not fields[13] or b"%b\0%b" % (fields[11], fields[13]) in watched:
+                break
+            n += 1
+            mark = fields[3]
+        else:
+            at = len(batch)
+        self.tick += n - self.n
+        self.n, self.mark = n, mark.decode()
+        return at
 
     def follow(self, entry: Entry) -> Discontinuity | None:
         """Step onto `entry`, or say why that is impossible (and stay)."""

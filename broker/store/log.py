@@ -5,14 +5,15 @@ Returns core values, raises our errors; decides nothing.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.core.access import may_read
 from broker.core.identity import Principal, ReplicaId, ResourceKey
 from broker.core.log import NO_HEAD, Head
 from broker.core.revision import Stamp
-from broker.store.client import READ_BLOCK_MS, Connect, adopt, disconnect
+from broker.store.client import READ_BLOCK_MS, READER_TIMEOUT, Connect, adopt, disconnect
 from broker.store.errors import translated
+from broker.store.line import Line, RawEntry
 from broker.store.scripts import Call, fresh, run, script
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ LAPSE_MS = 5000
 
 NOWHERE = Stamp("", 0, "")
 """As revisions.lua answers of what never was."""
-
-RawEntry = tuple[bytes, dict[bytes, bytes]]
 
 
 class Standing(NamedTuple):
@@ -56,18 +55,19 @@ class LogStore:
         self._keys = how.keys
         self._commands = commands
         self._readers = readers
+        self._lines = {
+            number: Line(reader, how.keys.log(number), block_ms=READ_BLOCK_MS, timeout=READER_TIMEOUT)
+            for number, reader in readers.items()
+        }
 
-    async def tail(self, number: int, after: str, count: int) -> list[RawEntry]:
+    async def tail(self, number: int, after: bytes, count: int) -> list[RawEntry]:
         """Return up to `count` entries after the id `after`, waiting up to a second for the first.
 
         Raises:
             StoreUnavailable, WrongStore: from store/errors.py.
         """
-        log = self._keys.log(number)
-        reader = cast("Any", self._readers[number])  # its replies are untyped; _entries looks at them
         with translated():
-            reply = await reader.xread({log: after}, count=count, block=READ_BLOCK_MS)
-        return _entries(reply)
+            return await self._lines[number].read(after, count)
 
     async def head(self, number: int) -> tuple[Head, int]:
         """Return the head of a log and the n that its stream generated last (0 without a stream).
@@ -128,14 +128,6 @@ class LogStore:
     async def reconnect(self, number: int) -> None:
         """Drop a reader's connection: the next tail makes a new one, whatever the old one waited for."""
         await disconnect(self._readers[number])
-
-
-def _entries(reply: Any) -> list[RawEntry]:
-    """One shape for what XREAD answers (None, a list or a dict, by protocol and client version)."""
-    if not reply:
-        return []
-    streams = list(cast("dict[Any, Any]", reply).items()) if isinstance(reply, dict) else reply
-    return [(entry_id, fields or {}) for entry_id, fields in streams[0][1]]
 
 
 def _head(epoch: bytes, n: bytes, mark: bytes) -> Head:

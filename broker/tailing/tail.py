@@ -13,11 +13,12 @@ Rules:
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from broker.core.errors import BrokerError
 from broker.core.log import Cursor, Discontinuity, Entry, Head, Malformed, decode
-from broker.store.log import LogStore, RawEntry
+from broker.store.line import RawEntry
+from broker.store.log import LogStore
 from broker.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ class Tail:
         apply: Callable[[Entry, int], None],
         on_break: Callable[["Tail", Discontinuity], None],
         metrics: Metrics,
+        *,
+        watched: Container[bytes] | None = None,
     ) -> None:
         self.number = number
         self.cursor = Cursor()
@@ -54,13 +57,15 @@ class Tail:
         self._apply = apply
         self._on_break = on_break
         self._metrics = metrics
+        self._watched = watched
+        """What is watched here (`Hub.watched`): other changes are passed over. None: all are applied."""
         self._stands = False
         self._has_stood = False
         self._jumps = 0
-        self._after = "0-0"
+        self._after = b"0-0"
+        """The id after which to read: as it came, never computed from parts."""
         self.applied = 0
         """How many entries were taken in."""
-        """The id after which to read: as it came, never computed from parts."""
 
     def __repr__(self) -> str:
         return f"<Tail {self.number} {self.cursor!r} settled={self.is_settled}>"
@@ -122,7 +127,7 @@ class Tail:
 
     def _jump(self, head: Head, last: int, why: Discontinuity) -> None:
         self.cursor.jump(head, last)
-        self._after = f"{self.cursor.n}-0"
+        self._after = b"%d-0" % self.cursor.n
         self._jumps += 1  # a read that is under way was asked from another place
         self._on_break(self, why)
 
@@ -169,19 +174,31 @@ class Tail:
             await asyncio.sleep(min(PACE_MAX, max(PACE_MIN, self.replicas * PACE_PER_REPLICA)))
 
     def _follow(self, batch: list[RawEntry]) -> Discontinuity | None:
-        for entry_id, fields in batch:
+        at = 0
+        while (at := self._passed(batch, at)) < len(batch):
+            entry_id, fields = batch[at]
+            at += 1
             try:
-                entry = decode(entry_id, fields)
+                entry = decode(entry_id, dict(zip(fields[::2], fields[1::2], strict=True)))
             except Malformed as error:
                 self._metrics.entry_skipped()
                 _log.error("log_entry_skipped", extra={"log": self.number, "error": str(error)})
                 self.cursor.skip(int(entry_id.partition(b"-")[0]))
-                self._after = entry_id.decode()
+                self._after = entry_id
                 continue
             why = self.cursor.follow(entry)
             if why is not None:
                 return why
-            self._after = entry_id.decode()
+            self._after = entry_id
             self._apply(entry, self.cursor.tick)
         self.applied += len(batch)
         return None
+
+    def _passed(self, batch: list[RawEntry], start: int) -> int:
+        """Pass over what nobody watches; returns the index of the first entry to be looked at."""
+        if self._watched is None:
+            return start
+        at = self.cursor.pass_over(batch, start, self._watched)
+        if at > start:
+            self._after = batch[at - 1][0]
+        return at

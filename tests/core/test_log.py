@@ -1,6 +1,10 @@
 """A reader's cursor: what it notices, and what entries may look like (design section 3)."""
 
+from collections.abc import Container, Sequence
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.core.identity import ResourceKey, SessionId, TenantId
 from broker.core.log import (
@@ -16,6 +20,7 @@ from broker.core.log import (
     Malformed,
     SessionOp,
     decode,
+    watched_name,
 )
 from broker.core.revision import Revision
 
@@ -257,3 +262,104 @@ def test_an_entry_that_we_did_not_write_is_malformed(entry_id: bytes, change: di
 def test_a_session_entry_that_we_did_not_write_is_malformed(change: dict[bytes, bytes]) -> None:
     with pytest.raises(Malformed):
         decode(b"12-0", SESSION_FIELDS | change)
+
+
+# -- passing over what nobody watches ------------------------------------------------------------------------
+
+NOTHING: frozenset[bytes] = frozenset()
+RawEntries = list[tuple[bytes, Sequence[bytes]]]
+
+
+def raw(n: int, mark: str, previous: str, uri: str = "docs://1", **other: bytes) -> tuple[bytes, list[bytes]]:
+    fields = {
+        "e": b"e1",
+        "m": mark.encode(),
+        "p": previous.encode(),
+        "w": b"5",
+        "k": b"c",
+        "t": b"acme",
+        "u": uri.encode(),
+    }
+    return b"%d-0" % n, [part for name, value in (fields | other).items() for part in (name.encode(), value)]
+
+
+def step(cursor: Cursor, entry: tuple[bytes, Sequence[bytes]]) -> Entry | Discontinuity:
+    """Take one entry as the reader does that looks at each."""
+    entry_id, fields = entry
+    decoded = decode(entry_id, dict(zip(fields[::2], fields[1::2], strict=True)))
+    return cursor.follow(decoded) or decoded
+
+
+def test_what_nobody_watches_is_passed_over_and_what_somebody_watches_is_not() -> None:
+    cursor = standing_at(10, "a")
+    batch: RawEntries = [
+        raw(11, "b", "a"),
+        raw(12, "c", "b", "docs://2"),
+        raw(13, "d", "c", s=b"x"),
+        raw(14, "e", "d", "docs://3"),
+    ]
+    assert cursor.pass_over(batch, 0, {watched_name(ACME, "docs://3")}) == 3
+    assert (cursor.n, cursor.mark, cursor.tick, cursor.is_anchored) == (13, "d", 3, True)
+    assert cursor.pass_over(batch, 3, NOTHING) == 4
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        raw(12, "c", "b"), raw(11, "b", "z"), raw(11, "b", "a", e=b"e2"), raw(11, "b", "a", k=b"s"),
+        raw(11, "b", "a", k=b"a"), raw(11, "b", "a", l=b"1"), raw(11, "b", "a", ""), (b"x", [b"e"]),
+        (b"11-1", raw(11, "b", "a")[1]), (b"11-0", []), (b"11-0", raw(11, "b", "a")[1][2:]),
+    ],
+)  # fmt: skip
+def test_what_does_not_follow_or_is_of_another_shape_is_looked_at(strange: tuple[bytes, list[bytes]]) -> None:
+    cursor = standing_at(10, "a")
+    assert cursor.pass_over([strange], 0, NOTHING) == 0
+    assert (cursor.n, cursor.mark, cursor.tick) == (10, "a", 0)
+
+
+def test_a_reader_without_an_anchor_looks_at_each_entry() -> None:
+    cursor = standing_at(10, "a")
+    cursor.skip(10)
+    assert cursor.pass_over([raw(11, "b", "a")], 0, NOTHING) == 0
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["docs://1", "docs://2", "x:\u2028"]), st.booleans(), st.integers(0, 9)),
+        max_size=12,
+    ),
+    st.sets(st.sampled_from(["docs://1", "docs://2", "x:\u2028", "docs://3"])),
+)
+def test_passing_over_and_looking_at_each_come_to_the_same(
+    drawn: list[tuple[str, bool, int]], uris: set[str]
+) -> None:
+    """Entry by entry or by leaps: the same stand, the same discontinuity, the same watched changes."""
+    batch: RawEntries = []
+    n, mark = 10, "a"
+    for uri, relists, luck in drawn:
+        n += 2 if luck == 0 else 1
+        previous, mark = "z" if luck == 1 else mark, f"m{n}"
+        batch.append(raw(n, mark, previous, uri, **({"l": b"1"} if relists else {})))
+    slow, quick = standing_at(10, "a"), standing_at(10, "a")
+    expected = _watched_of(slow, batch, uris, None)
+    assert _watched_of(quick, batch, uris, {watched_name(ACME, uri) for uri in uris}) == expected
+    assert (quick.n, quick.mark, quick.tick) == (slow.n, slow.mark, slow.tick)
+
+
+def _watched_of(
+    cursor: Cursor, batch: RawEntries, uris: set[str], watched: Container[bytes] | None
+) -> list[tuple[int, str] | Discontinuity]:
+    """Return the changes of `uris`, and what broke the log; by leaps where `watched` is given."""
+    found: list[tuple[int, str] | Discontinuity] = []
+    at = 0
+    while True:
+        if watched is not None:
+            at = cursor.pass_over(batch, at, watched)
+        if at == len(batch):
+            return found
+        taken = step(cursor, batch[at])
+        at += 1
+        if isinstance(taken, Discontinuity):
+            return [*found, taken]
+        if taken.uri in uris:
+            found.append((taken.n, taken.uri))
