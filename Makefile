@@ -4,6 +4,7 @@
 #   make test         the fast tests          make test-full   also what needs Debian packages
 #   make check        ruff, pyright, and whether generated files are current
 #   make bench        what a cue costs, beside others (25 minutes, alone; docs/performance.md)
+#   make bench-report the tables and plots of docs/performance.md, from the newest results of make bench
 #   make bench-smoke  whether all of that runs and is exact (two minutes)
 #   make soak         twenty minutes of load, and whether anything grew (SOAK="--minutes 1" for a look)
 #   make docs         write the generated documentation       make lock   pin the newest versions anew
@@ -19,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_VERSION := 26.3
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --build-constraint constraints.txt
 
-.PHONY: run test test-full check docs bench bench-smoke soak lock image-check
+.PHONY: run test test-full check docs bench bench-report bench-smoke soak lock image-check
 .DELETE_ON_ERROR:
 
 run: .venv/run
@@ -54,6 +55,9 @@ docs: .venv/dev
 
 bench: .venv/dev
 	$(BIN)/python -m tests.bench
+
+bench-report: .venv/dev
+	$(BIN)/python -m tests.bench.report
 
 bench-smoke: .venv/dev
 	$(BIN)/python -m tests.bench --smoke

@@ -15,17 +15,21 @@ from tests.bench.target import System
 
 SLOW = 5
 """How many times fewer publishes the SDKs get."""
-UNPACED = {"MODULE": "tests.bench.programs.unpaced"}
 
 
-def broker(replicas: int = 1, name: str = "broker", **settings: str) -> Callable[[], System]:
+def broker(replicas: int = 1) -> Callable[[], System]:
     """Return ours as it comes: the writer that it chooses itself."""
-    return lambda: Broker(name, replicas=replicas, settings={**writer("auto"), **settings})
+    return lambda: Broker("broker", replicas=replicas, settings=writer("auto"))
+
+
+def crowd(replicas: int) -> Callable[[], System]:
+    """Return one replica with streams, and the others as readers of the log."""
+    return lambda: Broker("broker", readers=replicas - 1, settings=writer("auto"))
 
 
 def unpaced(replicas: int) -> Callable[[], System]:
-    """Return replicas that read their log without ever waiting."""
-    return broker(replicas, "broker-unpaced", **UNPACED)
+    """Return the same, with readers that never wait."""
+    return lambda: Broker("broker-unpaced", readers=replicas - 1, is_paced=False, settings=writer("auto"))
 
 
 def portable() -> System:
@@ -127,8 +131,8 @@ def _growth() -> list[Scenario]:
         lambda n: replace(MANY_URIS, audience=Audience(2000, 2000 // n, tenants=n)), 2,
     )  # fmt: skip
     tailed = [
-        *_grown((1, 3, 10, 30), broker, lambda _: TAILED, 1),
-        *_grown((1, 3, 10, 30), unpaced, lambda _: TAILED, 1),
+        *_grown((1, 3, 10, 30), crowd, lambda _: TAILED, 2),
+        *_grown((3, 10, 30), unpaced, lambda _: TAILED, 1),
     ]
     return [
         Scenario("lone-by-streams", "S4: one publish, by the streams that do not watch it", LONE, lone),

@@ -80,7 +80,7 @@ def describe(redis: str, typescript: str) -> dict[str, object]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "commit": commit.stdout.strip(),
-        "redis": _first_line(redis, "--version"),
+        "server": _first_line(redis, "--version"),
         "nginx": _first_line("nginx", "-v"),
         "nchan": _first_line("dpkg-query", "-W", "-f", "${Version}\n", "libnginx-mod-nchan"),
         "typescript_sdk": typescript,

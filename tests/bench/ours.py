@@ -10,14 +10,16 @@ import functools
 import itertools
 import secrets
 import socket
+import sys
+import tempfile
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from broker.core.access import PUBLISH, READ
 from broker.core.identity import ResourceKey, TenantId
 from broker.core.publication import describe
-from broker.settings.group import StreamSettings
 from broker.store import publishing
 from broker.store.client import Connect, commands
 from broker.store.control import Control
@@ -28,8 +30,10 @@ from tests.bench.host import tree
 from tests.bench.plan import Audience, Record
 from tests.bench.sessions import Wanted, open_sessions
 from tests.bench.target import WARM_STREAMS, Books, Target
+from tests.support.process import Process
 from tests.support.redis_server import RedisServer
 from tests.support.replica import Fleet, Replica
+from tests.support.wait import until
 
 MANY = "10000000"
 LIMITS = {
@@ -46,12 +50,11 @@ SETTINGS = {
     "BROKER_HTTP__BACKLOG": "4096",
     "BROKER_LOG__LEVEL": "warning",
 }
-HAS_WRITERS = "writer" in StreamSettings.model_fields
 
 
 def writer(name: str) -> Mapping[str, str]:
     """Return the setting that chooses a way to the socket."""
-    return {"BROKER_STREAM__WRITER": name} if HAS_WRITERS else {}
+    return {"BROKER_STREAM__WRITER": name}
 
 
 def counters(replica: Replica) -> dict[str, float]:
@@ -167,11 +170,17 @@ class Broker:
     era: str = "modern"
     replicas: int = 1
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    readers: int = 0
+    """More replicas that only tail; only Redis' CPU is meant to notice them."""
+    is_paced: bool = True
 
     @contextlib.asynccontextmanager
     async def running(self, audience: Audience) -> AsyncGenerator[Target]:
         """Run the replicas and open what sessions they need."""
-        async with installation(self.replicas, audience.tenants, self.settings) as running:
+        async with (
+            installation(self.replicas, audience.tenants, self.settings) as running,
+            self._reading(running),
+        ):
             numbers = itertools.count()
             sessions: list[str] = []
 
@@ -211,6 +220,33 @@ class Broker:
                 prepares=prepares,
                 books=functools.partial(running.books, has_sessions=self.era == "handshake"),
             )
+
+    @contextlib.asynccontextmanager
+    async def _reading(self, running: Installation) -> AsyncGenerator[None]:
+        """Run the readers beside the replicas."""
+        if not self.readers:
+            yield
+            return
+        with tempfile.TemporaryDirectory(prefix="mrb-bench-") as folder:
+            ready = Path(folder) / "ready"
+            place = [running.redis.url, running.fleet.prefix, str(self.readers), str(ready)]
+            argv = [sys.executable, "-m", "tests.bench.programs.readers", *place]
+            process = Process(
+                "readers", argv + ([] if self.is_paced else ["--unpaced"]), Path(folder) / "log"
+            )
+            process.start()
+            try:
+                await until(ready.exists, lambda: f"the readers stand\n{process.tail()}", 60)
+                # The pace follows how many there are, which a heartbeat tells each second.
+                everybody = self.replicas + self.readers
+                await until(lambda: self._counted(running) == everybody, "all know of each other", 20)
+                yield
+            finally:
+                process.kill()
+
+    @staticmethod
+    def _counted(running: Installation) -> float:
+        return counters(running.fleet.replicas[0])["broker_replicas_alive"]
 
     def _wanted(self, audience: Audience, running: Installation) -> list[Wanted]:
         """Return what each session watches; those that warm up come last."""
