@@ -67,6 +67,73 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
       key: {{ include "broker.redis.key" . }}
 - name: BROKER_PREFIX
   value: {{ .Values.redis.prefix | quote }}
+{{- with .Values.redis.auth }}
+{{- if .usernameKey }}
+- name: BROKER_REDIS__USERNAME
+  valueFrom:
+    secretKeyRef: {name: {{ .existingSecret }}, key: {{ .usernameKey }}}
+{{- else if .username }}
+- name: BROKER_REDIS__USERNAME
+  value: {{ .username | quote }}
+{{- end }}
+{{- if .existingSecret }}
+- name: BROKER_REDIS__PASSWORD_FILE
+  value: /etc/broker/redis-password/password
+{{- end }}
+{{- end }}
+{{- with .Values.redis.sentinel }}
+{{- if .username }}
+- name: BROKER_REDIS__SENTINEL_USERNAME
+  value: {{ .username | quote }}
+{{- end }}
+{{- if .existingSecret }}
+- name: BROKER_REDIS__SENTINEL_PASSWORD_FILE
+  value: /etc/broker/sentinel-password/password
+{{- end }}
+{{- end }}
+{{- with .Values.redis.tls }}
+{{- if .caSecret }}
+- name: BROKER_REDIS__CA_FILE
+  value: /etc/broker/redis-ca/ca.crt
+{{- end }}
+{{- if .certSecret }}
+- name: BROKER_REDIS__CERT_FILE
+  value: /etc/broker/redis-cert/tls.crt
+- name: BROKER_REDIS__KEY_FILE
+  value: /etc/broker/redis-cert/tls.key
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* The Secrets of Redis that are files: name of the mount, Secret, and key -> file ("" is all keys). Never by
+subPath: only a whole directory follows a Secret that changes. */}}
+{{- define "broker.redis.files" -}}
+{{- $files := list -}}
+{{- with .Values.redis.auth.existingSecret }}{{ $files = append $files (list "redis-password" . $.Values.redis.auth.passwordKey "password") }}{{ end -}}
+{{- with .Values.redis.sentinel.existingSecret }}{{ $files = append $files (list "sentinel-password" . $.Values.redis.sentinel.passwordKey "password") }}{{ end -}}
+{{- with .Values.redis.tls.caSecret }}{{ $files = append $files (list "redis-ca" . $.Values.redis.tls.caKey "ca.crt") }}{{ end -}}
+{{- with .Values.redis.tls.certSecret }}{{ $files = append $files (list "redis-cert" . "" "") }}{{ end -}}
+{{- toJson $files -}}
+{{- end -}}
+
+{{- define "broker.redis.mounts" -}}
+{{- range include "broker.redis.files" . | fromJsonArray }}
+- name: {{ index . 0 }}
+  mountPath: /etc/broker/{{ index . 0 }}
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "broker.redis.volumes" -}}
+{{- range include "broker.redis.files" . | fromJsonArray }}
+- name: {{ index . 0 }}
+  secret:
+    secretName: {{ index . 1 }}
+    defaultMode: 0440
+    {{- if index . 2 }}
+    items: [{key: {{ index . 2 | quote }}, path: {{ index . 3 }}}]
+    {{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* The Hosts that requests may have: what routes to us, and the Service's own names. */}}

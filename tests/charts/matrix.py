@@ -27,7 +27,22 @@ _WORKER: Values = {
 
 FEATURES: dict[str, Values] = {
     "url in values": {"redis": {"existingSecret": "", "url": "rediss://u:p@redis.example.org:6379/0"}},
-    "redis CA": {"redis": {"caSecret": "redis-ca"}},
+    "redis CA": {"redis": {"tls": {"caSecret": "redis-ca"}}},
+    "redis user": {"redis": {"auth": {"username": "broker", "existingSecret": "redis-password"}}},
+    "sentinel": {
+        "redis": {
+            "existingSecret": "",
+            "url": "rediss+sentinel://a.example.org,b.example.org:26380/mymaster/1",
+            "auth": {"existingSecret": "redis-password", "usernameKey": "user", "passwordKey": "pass"},
+            "sentinel": {"username": "watcher", "existingSecret": "sentinel-password"},
+            "tls": {"caSecret": "redis-ca", "caKey": "root.pem", "certSecret": "redis-client"},
+        },
+        "networkPolicy": {"redisPorts": [6379, 26379, 26380]},
+    },
+    "cluster": {
+        "redis": {"existingSecret": "", "url": "redis+cluster://n1:7000,n2:7001"},
+        "networkPolicy": {"redisPorts": [7000, 7001, 7002]},
+    },
     "trial redis that keeps": {"redis": {"existingSecret": "", "trial": {"enabled": True, "storage": "1Gi"}}},
     "open": {"auth": {"mode": "open", "acceptOpen": True}},
     "oauth": {
@@ -135,12 +150,22 @@ MATRIX: dict[str, Values] = {
     **{name: merged(MINIMAL, values) for name, values in FEATURES.items()},
 }
 
-_APART = {"url in values", "trial redis that keeps", "open", "keda", "no account", "no budget", "no policy"}
+_APART = {
+    "url in values",
+    "sentinel",
+    "cluster",
+    "trial redis that keeps",
+    "open",
+    "keda",
+    "no account",
+    "no budget",
+    "no policy",
+}
 """Features that switch others off."""
 
 MATRIX["everything"] = merged(
     MINIMAL, *(values for name, values in FEATURES.items() if name not in _APART), FEATURES["placed"]
 )
 
-WHOLE = ("minimal", "trial", "production", "everything", "trial redis that keeps")
+WHOLE = ("minimal", "trial", "production", "everything", "sentinel", "trial redis that keeps")
 """Those that hold every field between them."""

@@ -9,6 +9,7 @@ import kubernetes_validate  # pyright: ignore[reportMissingTypeStubs] - it ships
 import pytest
 
 from broker import settings
+from broker.store.address import Shape, parse
 from tests.charts.chart import EXAMPLES, MINIMAL, Manifest, example, helm, one, pods, render, variables
 from tests.charts.matrix import MATRIX, WHOLE, merged
 
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("helm_binary")
 
 SECRET = {
     "BROKER_REDIS_URL": "redis://redis:6379/0",
+    "BROKER_REDIS__USERNAME": "broker",
     "BROKER_ADMIN__TOKEN": "x" * 64,
     "BROKER_OAUTH__ISSUERS": '[{"issuer": "https://id.example.org", "tenant": "acme",'
     ' "jwks_url": "https://id.example.org/jwks"}]',
@@ -210,16 +212,62 @@ def test_the_url_of_redis_is_nowhere_but_in_a_secret() -> None:
     assert not [m for m in render(MINIMAL) if m["kind"] == "Secret"]
 
 
+@pytest.mark.parametrize("name", ["production", "sentinel", "cluster", "redis user", "everything"])
+def test_every_file_that_a_pod_is_told_of_is_in_a_secret_that_is_mounted_whole(name: str) -> None:
+    """A mount by subPath would never see a password that was rotated."""
+    manifests = render(merged(MATRIX[name], {"workers": {"again": {}}}))
+    told = 0
+    for pod_name, pod in pods(manifests):
+        volumes = {volume["name"]: volume for volume in pod.get("volumes", ())}
+        for container in pod["containers"]:
+            mounts = {mount["mountPath"]: mount for mount in container.get("volumeMounts", ())}
+            for variable, value in variables(container).items():
+                if not variable.startswith("BROKER_REDIS__") or not variable.endswith("_FILE"):
+                    continue
+                folder, file = (value or "").rsplit("/", 1)
+                mount = mounts[folder]
+                assert "subPath" not in mount, pod_name
+                assert mount["readOnly"] is True
+                secret = volumes[mount["name"]]["secret"]
+                assert secret["defaultMode"] == 0o440, "the pod's group reads it, and nobody writes"
+                assert {item["path"] for item in secret.get("items", ({"path": file},))} == {file}
+                told += 1
+    assert (told == 0) == (name == "cluster")
+
+
+def test_a_rotated_password_is_no_new_pod_and_another_url_is() -> None:
+    def marked(redis: dict[str, Any]) -> str:
+        deployment, _ = broker({"redis": redis})
+        return deployment["spec"]["template"]["metadata"]["annotations"]["checksum/redis"]
+
+    one_url = {"url": "redis://r", "auth": {"existingSecret": "p"}}
+    assert marked(one_url) == marked({**one_url, "auth": {"existingSecret": "p", "passwordKey": "next"}})
+    assert marked(one_url) != marked({**one_url, "url": "redis://other"})
+
+
+def test_every_shape_of_redis_is_an_address_that_the_broker_reads() -> None:
+    for name, shape in (
+        ("url in values", Shape.STANDALONE),
+        ("sentinel", Shape.SENTINEL),
+        ("cluster", Shape.CLUSTER),
+    ):
+        secret = one(render(MATRIX[name]), "Secret")
+        assert parse(secret["stringData"]["redis-url"]).shape is shape
+
+
 def test_workers_are_told_the_same_redis_and_prefix_as_brokers() -> None:
-    shared = {"BROKER_REDIS_URL", "BROKER_PREFIX"}
-    for name in ("workers", "production", "url in values"):
+    for name in ("workers", "production", "url in values", "sentinel", "cluster"):
         manifests = render(merged(MATRIX[name], {"workers": {"again": {}}}))
         told = {
-            str([each for each in pod["containers"][0]["env"] if each["name"] in shared])
+            str([each for each in pod["containers"][0]["env"] if _is_of_redis(each["name"])])
             for _, pod in pods(manifests)
             if pod["containers"][0]["name"] in {"broker", "worker"}
         }
         assert len(told) == 1
+
+
+def _is_of_redis(variable: str) -> bool:
+    return variable == "BROKER_PREFIX" or variable.startswith("BROKER_REDIS")
 
 
 def test_the_names_that_lead_here_are_names_the_broker_answers_to() -> None:

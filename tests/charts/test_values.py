@@ -39,6 +39,40 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "two Redises": ({"redis": {"trial": {"enabled": True}}}, "leave out redis.url and redis.existingSecret"),
     "two addresses": ({"redis": {"url": "redis://r:6379"}}, "either redis.url or redis.existingSecret"),
     "no URL": ({"redis": {"existingSecret": "", "url": "redis:6379"}}, "url"),
+    "two passwords": (
+        {"redis": {"existingSecret": "", "url": "redis://:p@r", "auth": {"existingSecret": "p"}}},
+        "leave it out of the URL",
+    ),
+    "certificates without TLS": (
+        {"redis": {"existingSecret": "", "url": "redis://r", "tls": {"caSecret": "ca"}}},
+        "begins with rediss",
+    ),
+    "sentinels' password without sentinels": (
+        {"redis": {"existingSecret": "", "url": "redis://r", "sentinel": {"existingSecret": "s"}}},
+        "redis\\+sentinel://",
+    ),
+    "a trial with a password": (
+        {"redis": {"existingSecret": "", "trial": {"enabled": True}, "auth": {"existingSecret": "p"}}},
+        "asks for no password",
+    ),
+    "two users": (
+        {"redis": {"auth": {"existingSecret": "p", "usernameKey": "u", "username": "broker"}}},
+        "instead of redis.auth.username",
+    ),
+    "a user's key in no Secret": ({"redis": {"auth": {"usernameKey": "u"}}}, "redis.auth.existingSecret"),
+    "a port behind the policy": (
+        {"redis": {"existingSecret": "", "url": "redis+cluster://u:p@n1:6379,n2:7001"}},
+        "leads to port 7001",
+    ),
+    "sentinels behind the policy": (
+        {"redis": {"existingSecret": "", "url": "redis+sentinel://s1,s2/mymaster"}},
+        "leads to port 26379",
+    ),
+    "a shape there is not": ({"redis": {"existingSecret": "", "url": "redis+ring://a"}}, "url"),
+    "a password file by hand": (
+        {"config": {"BROKER_REDIS__PASSWORD_FILE": "/x"}},
+        "BROKER_REDIS__PASSWORD_FILE has a value of its own",
+    ),
     "open unawares": ({"auth": {"mode": "open"}}, "auth.acceptOpen=true"),
     "a mode there is not": ({"auth": {"mode": "none"}}, "mode"),
     "OAuth by nobody": ({"auth": {"mode": "oauth"}}, "auth.oauth.resource"),
