@@ -66,6 +66,12 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument(
         "--expires-in", type=float, metavar="SECONDS", help="remove it again after this many seconds"
     )
+    publish.add_argument(
+        "--wait-replicas", type=int, metavar="N", help="fail unless so many replicas of Redis have it as well"
+    )
+    publish.add_argument(
+        "--wait-ms", type=int, metavar="MS", help="how long to wait for them (default: 1000)"
+    )
     publish.add_argument("--name", help="the resource's name; by default the file's")
     publish.add_argument("--title", help="a title for people")
     publish.add_argument("--description", help="a sentence for people and models")

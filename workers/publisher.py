@@ -30,6 +30,7 @@ from broker.store.publishing import Expect, Outcome
 from broker.store.resources import Listed, Stored
 from broker.store.scripts import Call, run, run_sync
 from broker.store.touching import Rules
+from broker.store.waiting import Wait, run_waiting, run_waiting_sync, wait
 from workers import tracing
 from workers.following import Change, Follower, Relist
 from workers.settings import Settings
@@ -51,12 +52,16 @@ class Terms(TypedDict, total=False):
     `version` is your own number, 0 to 2^53 - 1: older and equal ones are superseded. `idempotency_key` makes
     a repeated call answer "replayed" for 24 hours. `expires_in` is a lifetime, in seconds if it is a number.
     `expect` is the revision that must be there (`Outcome.stamp`), "exists" or "absent"; else Conflict.
+    `wait_replicas` waits until that many replicas of Redis have it as well, for at most `wait_ms` (1000);
+    else NotReplicated, and the same call may be repeated.
     """
 
     version: int | None
     idempotency_key: str | None
     expires_in: timedelta | float | None
     expect: Expect | None
+    wait_replicas: int | None
+    wait_ms: int | None
 
 
 class How(Description, Terms, total=False):
@@ -111,6 +116,9 @@ class _Desk:
     def _key(self, uri: str) -> ResourceKey:
         return ResourceKey(self.tenant, check_uri(uri))
 
+    def _wait(self, how: How) -> Wait | None:
+        return wait(how.get("wait_replicas"), how.get("wait_ms"))
+
     def _publish(self, uri: str, contents: Any, how: How) -> Call[Outcome]:
         about: dict[str, Any] = dict(how)
         terms = {name: about.pop(name, None) for name in Terms.__annotations__}
@@ -143,7 +151,7 @@ class _Desk:
         for item in items:
             uri, contents, how = _parts(item)
             try:
-                decided = self._publish(uri, contents, how)
+                decided = self._publish(uri, contents, _not_waiting(how))
             except BrokerError as error:
                 batch.append((uri, error))
             else:
@@ -200,10 +208,14 @@ class Publisher(_Desk):
         Raises:
             BadRequest: the URI, the contents or a condition must be changed.
             Conflict: `expect` did not hold, or the idempotency key was used for something else.
+            NotReplicated: it is stored, but not on as many replicas as `wait_replicas` asked for.
             Unavailable: Redis cannot answer now; the same call may be repeated.
         """
         with tracing.published("publish", self.tenant):
-            return await run(self._redis, self._publish(uri, contents, how))
+            asked, call = self._wait(how), self._publish(uri, contents, how)
+            if asked is not None:
+                return await run_waiting(self._redis, self.keys, self.tenant, call, asked)
+            return await run(self._redis, call)
 
     async def touch(self, uri: str, *, idempotency_key: str | None = None) -> Outcome:
         """Tell the subscribers of `uri` that it changed, whether or not anything is published there.
@@ -330,7 +342,10 @@ class SyncPublisher(_Desk):
             BadRequest, Conflict, Unavailable: as there.
         """
         with tracing.published("publish", self.tenant):
-            return run_sync(self._redis, self._publish(uri, contents, how))
+            asked, call = self._wait(how), self._publish(uri, contents, how)
+            if asked is not None:
+                return run_waiting_sync(self._redis, self.keys, self.tenant, call, asked)
+            return run_sync(self._redis, call)
 
     def touch(self, uri: str, *, idempotency_key: str | None = None) -> Outcome:
         """Do what `Publisher.touch` does.
@@ -409,6 +424,17 @@ def _parts(item: Item | tuple[str, Any]) -> tuple[str, Any, How]:
         return item.uri, item.contents, item.how
     uri, contents = item
     return uri, contents, How()
+
+
+def _not_waiting(how: How) -> How:
+    """Return `how` of an item of `publish_many`, whose round trips are shared.
+
+    Raises:
+        BadRequest: it wants to wait for replicas.
+    """
+    if "wait_replicas" in how or "wait_ms" in how:
+        raise BadRequest("publish_many waits for no replicas: publish such items one by one.")
+    return how
 
 
 def _results(

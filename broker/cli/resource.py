@@ -52,6 +52,8 @@ def _publish(publisher: SyncPublisher, arguments: argparse.Namespace) -> int:
         description=arguments.description,
         version=arguments.version,
         expires_in=arguments.expires_in,
+        wait_replicas=arguments.wait_replicas,
+        wait_ms=arguments.wait_ms,
     )
     return _done(outcome, arguments.uri)
 

@@ -20,6 +20,7 @@
     ├── LimitReached            a quota or limit; later or smaller may work
     ├── Unavailable             retry: nothing is wrong with the request
     │   ├── StoreUnavailable    Redis is unreachable, loading, full or read-only
+    │   ├── NotReplicated       stored, but fewer replicas have confirmed than were asked for
     │   ├── Draining            this replica is leaving; another one answers
     │   ├── Overloaded          this replica has no room for more; another one may have
     │   ├── WorkerUnavailable   no worker that could answer is alive
@@ -204,6 +205,20 @@ class StoreUnavailable(Unavailable):
     @property
     def public(self) -> str:
         return "The broker's store does not answer now; the request was right, so send it again shortly."
+
+
+class NotReplicated(Unavailable):
+    """It is stored and announced, and fewer replicas than were asked for have confirmed it in time."""
+
+    reason = "not_replicated"
+
+    def __init__(self, replicas: int, wanted: int) -> None:
+        super().__init__(
+            f"Stored, but only on {replicas} of {wanted} replicas within the time given; "
+            "send the same again to wait for the others."
+        )
+        self.replicas = replicas
+        self.wanted = wanted
 
 
 class Draining(Unavailable):

@@ -110,6 +110,8 @@ def done(uri: str, outcome: Outcome) -> dict[str, Any]:
     said: dict[str, Any] = {"uri": uri, "status": outcome.status}
     if outcome.stamp is not None:
         said["revision"] = str(outcome.stamp)
+    if outcome.replicas is not None:
+        said["replicas"] = outcome.replicas
     return said
 
 

@@ -26,6 +26,7 @@ from broker.core.errors import BadRequest, InvalidContents
 from broker.core.publication import Contents, Json
 from broker.core.revision import Stamp
 from broker.store.publishing import MAX_LIFE_MS, Expect
+from broker.store.waiting import Wait, wait
 
 _TEXTS = {
     "application/ecmascript",
@@ -64,6 +65,7 @@ _ABOUT = {
 }
 _IN_JSON_ONLY = {"mimeType", "annotations", "icons", "subjects", "expect"}
 _TERMS = ("version", "idempotencyKey", "expiresIn", "expect")
+_WAITS = ("waitReplicas", "waitMs")
 _CONTENTS = ("text", "blob", "json", "contents")
 _WHOLE = ("version", "size", "ttlMs")
 
@@ -79,6 +81,7 @@ class Order:
     idempotency_key: str | None = None
     expires_in_ms: int | None = None
     expect: Expect | None = None
+    wait: Wait | None = None
 
 
 def exact(query: bytes, name: str) -> str | None:
@@ -110,7 +113,8 @@ def order(uri: str, body: bytes, headers: Mapping[str, str], query: Mapping[str,
     """
     mime_type = headers.get("content-type")
     given: dict[str, Any] = {name: value for name, value in query.items() if name != "uri"}
-    _refuse_unknown(given, {*_ABOUT, *_TERMS} - _IN_JSON_ONLY, "the query")
+    _refuse_unknown(given, {*_ABOUT, *_TERMS, *_WAITS} - _IN_JSON_ONLY, "the query")
+    replicas, ms = (whole(name, given.pop(name)) if name in given else None for name in _WAITS)
     for name in _WHOLE:
         if name in given:
             given[name] = whole(name, given[name])
@@ -126,6 +130,7 @@ def order(uri: str, body: bytes, headers: Mapping[str, str], query: Mapping[str,
         headers.get("idempotency-key", given.get("idempotencyKey")),
         _milliseconds(given.get("expiresIn")),
         expectation(headers),
+        wait(replicas, ms),
     )
 
 

@@ -52,6 +52,14 @@ _ABOUT: dict[str, Any] = {
     "version": {**_WHOLE, "description": "The publisher's own number; a late older one changes nothing."},
     "expiresIn": {"type": "number", "description": "Lifetime in seconds; without it the resource stays."},
 }
+_WAITS: dict[str, Any] = {
+    "waitReplicas": {
+        "type": "integer",
+        "minimum": 1,
+        "description": "How many of Redis' replicas must have it; else 503 not_replicated (and stored).",
+    },
+    "waitMs": {"type": "integer", "minimum": 1, "description": "How long to wait for them; 1000 by default."},
+}
 _ENTRY = {
     "type": "object",
     "properties": {
@@ -126,7 +134,7 @@ _IN_QUERY = [
         "schema": {key: value for key, value in schema.items() if key != "description"},
         "description": schema.get("description", "As resources/list shows it."),
     }
-    for name, schema in _ABOUT.items()
+    for name, schema in {**_ABOUT, **_WAITS}.items()
 ] + [
     {
         "name": "scopes",

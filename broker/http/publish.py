@@ -46,11 +46,16 @@ from broker.store.keys import Keys
 from broker.store.publishing import Outcome
 from broker.store.resources import Stored
 from broker.store.scripts import Call, run
+from broker.store.waiting import run_waiting
 from broker.telemetry.metrics import Metrics
 from broker.tenants.publishes import Publishes
 from broker.wire.headers import Perimeter
 
 MEGABYTE = 1_000_000
+
+
+WAITING = 4
+"""Publishes that wait for Redis' replicas at a time, in a replica of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,8 @@ def router(  # noqa: C901, PLR0915 # routes are closures; each is short
 ) -> APIRouter:
     """Return the routes of the publishing API."""
     rules = touching.Rules()
+    # Who waits for replicas holds a connection, and must not hold them all.
+    waiting = asyncio.Semaphore(WAITING)
     counts = metrics or Metrics()
     routes = APIRouter(prefix="/v1", route_class=_route(counts), tags=["publishing"])
     body_of = partial(_body, seconds=limits.body_seconds)
@@ -162,7 +169,11 @@ def router(  # noqa: C901, PLR0915 # routes are closures; each is short
         order = intake.order(uri, body, request.headers, request.query_params)
         call = decide(who.tenant, order)
         await admitted(who, 1, len(body))
-        outcome = await sent(who, run(redis, call))
+        if order.wait is None:
+            outcome = await sent(who, run(redis, call))
+        else:
+            async with waiting:
+                outcome = await sent(who, run_waiting(redis, keys, who.tenant, call, order.wait))
         return answers.answer(answers.done(uri, outcome), headers=answers.etag(outcome.stamp))
 
     @routes.post("/publish", summary="Publish several resources", **openapi.PUBLISH)

@@ -52,11 +52,12 @@ class Outcome:
     published, touched, removed: announced, at `stamp`. unchanged: the same was there, nothing is announced.
     superseded: a version that is not older was there. replayed: this idempotency key was used for the same
     before; `stamp` is that call's. absent: nothing was there to remove. `stamp` is where the resource
-    stands, None where it never was.
+    stands, None where it never was. `replicas` is how many have it, where the call waited for them.
     """
 
     status: Status
     stamp: Stamp | None
+    replicas: int | None = None
 
 
 def publish(  # each is one promise of its own

@@ -51,6 +51,18 @@ async def test_a_put_is_stored_and_answered_with_its_revision(api: httpx.AsyncCl
     assert again.headers["etag"] == answer.headers["etag"]
 
 
+async def test_a_put_that_too_few_replicas_have_is_stored_and_no_success(
+    api: httpx.AsyncClient, shelf: Shelf
+) -> None:
+    answer = await api.put(f"{AT}&waitReplicas=1&waitMs=50", content="one")
+    assert reason(answer, 503) == "not_replicated"
+    assert "only on 0 of 1 replicas" in answer.json()["error"]["message"]
+    assert await shelf.read() is not None
+    assert reason(await api.put(f"{AT}&waitReplicas=many", content="two"), 400) == "bad_request"
+    assert reason(await api.put(f"{AT}&waitReplicas=1&waitMs=3600000", content="two"), 400) == "bad_request"
+    assert "two" not in str(await shelf.text())
+
+
 @pytest.mark.parametrize(
     ("kind", "body", "expected"),
     [
