@@ -6,6 +6,7 @@
 #   make bench        what a cue costs, beside others (25 minutes, alone; docs/performance.md)
 #   make bench-report the tables and plots of docs/performance.md, from the newest results of make bench
 #   make bench-smoke  whether all of that runs and is exact (two minutes)
+#   make chaos        every fault that there is, against Redis of every shape (CHAOS="--seeds 7" for another run)
 #   make soak         twenty minutes of load, and whether anything grew (SOAK="--minutes 1" for a look)
 #   make docs         write the generated documentation       make lock   pin the newest versions anew
 #   make image-check  build and run the image without an engine (root, Debian's buildah and curl)
@@ -20,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_VERSION := 26.3
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --build-constraint constraints.txt
 
-.PHONY: run test test-full check docs bench bench-report bench-smoke soak lock image-check
+.PHONY: run test test-full check docs bench bench-report bench-smoke chaos soak lock image-check
 .DELETE_ON_ERROR:
 
 run: .venv/run
@@ -61,6 +62,9 @@ bench-report: .venv/dev
 
 bench-smoke: .venv/dev
 	$(BIN)/python -m tests.bench --smoke
+
+chaos: .venv/dev
+	$(BIN)/python -m tests.chaos $(CHAOS)
 
 soak: .venv/dev
 	$(BIN)/python -m tests.soak $(SOAK)

@@ -8,6 +8,7 @@ import pytest
 
 from broker.core.errors import BrokerError
 from tests.replicas.conftest import LISTENED, SUBSCRIBED, TENANT, Bench
+from tests.support.fault_proxy import READERS
 from tests.support.mcp import Modern, RpcError
 from tests.support.wait import stays, until
 
@@ -147,7 +148,7 @@ async def test_a_newcomer_that_finds_a_missed_change_has_the_earlier_watchers_to
     await bench.publish("before")
     watch = await bench.watch(fleet.url)
     bench.proxy.hold(b"XREAD")
-    await until(lambda: bench.proxy.held, "a read held back")
+    await until(lambda: bench.proxy.held == READERS, "the log's reader held back")
     await bench.publish("missed")
     bench.run("XTRIM", "LOG", "MAXLEN", "0")
     newcomer = await Modern(fleet.url, TENANT, bench.http).listen([LISTENED, SUBSCRIBED])
@@ -164,7 +165,7 @@ async def test_changes_that_were_trimmed_before_they_were_read_are_told(bench: B
     await bench.publish("before")
     watch = await bench.watch(fleet.url)
     bench.proxy.hold(b"XREAD")
-    await until(lambda: bench.proxy.held, "a read held back")
+    await until(lambda: bench.proxy.held == READERS, "the log's reader held back")
     for number in range(5):
         await bench.publish(f"missed {number}")
     bench.run("XTRIM", "LOG", "MAXLEN", "0")
@@ -175,7 +176,7 @@ async def test_changes_that_were_trimmed_before_they_were_read_are_told(bench: B
 
 async def test_the_control_without_the_comparison_the_damage_stays(bench: Bench) -> None:
     """Every repair above leans on the comparison: switched off, a rollback and a gap go untold."""
-    fleet = bench.fleet(MODULE="tests.support.no_resync")
+    fleet = bench.fleet(MODULE="tests.support.without", WITHOUT="resync")
     await bench.publish("before")
     watch = await bench.watch(fleet.url)
     snapshot = bench.snapshot()

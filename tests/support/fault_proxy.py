@@ -17,6 +17,8 @@ from tests.support.loop_thread import LoopThread
 
 Address = tuple[str, int]
 CHUNK = 1 << 16
+READERS = 2
+"""Connections on which one replica of the broker waits by XREAD: for the log, and for its inbox."""
 
 
 class _Way:

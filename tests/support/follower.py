@@ -8,6 +8,7 @@ when its session is gone. So if `known` is not the truth once everything is quie
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,6 +49,14 @@ class Follower:
         self.starts = 0
         """How often it had to start anew (modern: listen; handshake: initialize)."""
         self.resumes = 0
+        self.repeats = 0
+        """Cues whose read showed what it knew already."""
+        self.told_at: dict[str, float | None] = {}
+        """When the cue came that led to what it knows, by URI; None if it read by itself. (time.monotonic)"""
+        self.lessons = dict.fromkeys(uris, 0)
+        """How often a read showed something new, by URI."""
+        self.stands_since = 0.0
+        """When its stream began that is open now."""
         self.strays: list[Any] = []
         """Cues for what it never subscribed to."""
         self.failures: list[str] = []
@@ -58,6 +67,7 @@ class Follower:
         self._http = http
         self._rng = rng
         self._dirty: set[str] = set()
+        self._cued_at: dict[str, float] = {}
         self._reading: str | None = None
         self._has_dirt = asyncio.Event()
         self._client: Handshake | Modern | None = None
@@ -89,8 +99,10 @@ class Follower:
     def _url(self) -> str:
         return self._rng.choice(list(self._urls()))
 
-    def _owe(self, *uris: str) -> None:
+    def _owe(self, *uris: str, cued_at: float | None = None) -> None:
         self._dirty.update(uris)
+        if cued_at is not None:
+            self._cued_at |= dict.fromkeys(uris, cued_at)
         if self._dirty:
             self._has_dirt.set()
 
@@ -166,6 +178,7 @@ class Follower:
     async def _consume(self, stream: Stream) -> None:
         """Take what comes until the stream ends."""
         self.is_subscribed.set()
+        self.stands_since = time.monotonic()
         seen = 0
         while True:
             stream.news.clear()
@@ -185,7 +198,7 @@ class Follower:
     def _cued(self, uri: str) -> None:
         if uri in self.cues:
             self.cues[uri] += 1
-            self._owe(uri)
+            self._owe(uri, cued_at=time.monotonic())
         else:
             self.strays.append(uri)
 
@@ -198,13 +211,22 @@ class Follower:
             self._has_dirt.clear()
             while self._dirty:
                 uri = self._reading = self._dirty.pop()
+                cued_at = self._cued_at.pop(uri, None)
                 try:
-                    self.known[uri] = await self._text(uri)
-                    self.reads += 1
+                    self._learn(uri, await self._text(uri), cued_at)
                 except (RpcError, httpx.TransportError) as error:
-                    self._owe(uri)
+                    self._owe(uri, cued_at=None if uri in self._cued_at else cued_at)
                     await self._failed(error)
             self._reading = None
+
+    def _learn(self, uri: str, text: str | None, cued_at: float | None) -> None:
+        self.reads += 1
+        if uri in self.known and self.known[uri] == text:
+            self.repeats += cued_at is not None
+            return
+        self.known[uri] = text
+        self.told_at[uri] = cued_at
+        self.lessons[uri] += 1
 
     async def _text(self, uri: str) -> str | None:
         """Read as the era does; a handshake client's read is in its session, and proves what it saw."""
