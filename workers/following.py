@@ -31,6 +31,7 @@ from broker.core.revision import Stamp
 from broker.store import resources
 from broker.store.client import Connect, commands, reader
 from broker.store.feed import PlaceStore
+from broker.store.line import RawEntry
 from broker.store.log import LogStore
 from broker.store.registry import check_group
 from broker.store.resources import Stored
@@ -124,7 +125,7 @@ class Follower:
         before = self._cursor.n
         for entry_id, fields in await self._patiently(self._tail):
             try:
-                entry = decode(entry_id, fields)
+                entry = decode(entry_id, dict(zip(fields[::2], fields[1::2], strict=True)))
             except Malformed:
                 self._cursor.skip(int(entry_id.partition(b"-")[0]))
                 self._after = entry_id.decode()
@@ -159,8 +160,8 @@ class Follower:
         self._cursor.jump(head, last)
         self._after = f"{self._cursor.n}-0"
 
-    async def _tail(self) -> "list[tuple[bytes, dict[bytes, bytes]]]":
-        return await self._store.tail(self._number, self._after, BATCH)
+    async def _tail(self) -> list[RawEntry]:
+        return await self._store.tail(self._number, self._after.encode(), BATCH)
 
     async def _head(self) -> Head:
         return (await self._patiently(lambda: self._store.head(self._number)))[0]

@@ -169,10 +169,10 @@ def _options(how: Connect, timeout: float) -> dict[str, Any]:
 class Pool(BlockingConnectionPool):
     """A pool whose connections stay on one course, and the sentinels that set it, if there are any."""
 
-    def __init__(self, how: Connect, **options: Any) -> None:
+    def __init__(self, how: Connect, course: Course | None = None, **options: Any) -> None:
         if how.address.shape is Shape.CLUSTER:
             raise Misconfigured("A Redis Cluster cannot be used yet; use a single primary, or sentinels.")
-        self.course = Course()
+        self.course = course or Course()
         self.sentinels = (
             Sentinels(how.address, how.connect_timeout) if how.address.shape is Shape.SENTINEL else None
         )
@@ -184,7 +184,8 @@ class Pool(BlockingConnectionPool):
 
     async def to(self, host: Host) -> None:
         """Leave every connection that is not to `host`, whatever waits for it."""
-        if self.course.to(host):
+        self.course.to(host)  # pools of one process may share it, so this may be no news
+        if self.sentinels is not None:
             await drop(list(cast("Any", self)._in_use_connections), host)  # noqa: SLF001 - there is no other way to them
 
     async def aclose(self) -> None:
@@ -213,12 +214,14 @@ def commands(how: Connect, on_script: OnScript | None = None) -> Redis:
     return Redis.from_pool(pool) if on_script is None else TimedRedis(pool, on_script)
 
 
-def reader(how: Connect, beside: Redis | None = None) -> Redis:  # noqa: ARG001 - there is no cluster yet
+def reader(how: Connect, beside: Redis | None = None) -> Redis:
     """Return a client that only waits for entries, on one connection; close it with `aclose`.
 
-    `beside`: the process' client for commands, whose knowledge of a cluster it shares.
+    `beside`: the process' client for commands, whose knowledge of where the primary is it shares: only who
+    writes is told by a server that it is the primary no more.
     """
-    pool = Pool(how, max_connections=1, retry=Retry(NoBackoff(), 0), **_options(how, READER_TIMEOUT))
+    course = None if beside is None else _pool_of(beside).course
+    pool = Pool(how, course, max_connections=1, retry=Retry(NoBackoff(), 0), **_options(how, READER_TIMEOUT))
     return Redis.from_pool(pool)
 
 

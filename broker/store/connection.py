@@ -137,13 +137,18 @@ class _Following(Base):
     asks: Asks | None
     _turn = 0
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether it was found since that connections made until then are good for nothing."""
+        return self._turn != self.course.turn
+
     async def connect(self) -> None:
         # Called for each command that takes this connection from its pool. After a plain SENTINEL FAILOVER
         # the old primary takes writes for some ten seconds, and all of them are lost.
         if self.asks is not None and self.course.is_due():
             with suppress(RedisError):
                 self.course.to(await self.asks.primary())
-        if self.is_connected and self._turn != self.course.turn:
+        if self.is_connected and self.is_outdated:
             await self.disconnect(nowait=True)
         await super().connect()
 

@@ -14,6 +14,8 @@ client.py), and so does parsing; only the calls between are left out. Rules:
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
+from broker.store.errors import is_demotion
+
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
@@ -43,8 +45,8 @@ class Line:
             Exception: the client's own.
         """
         connection = self._connection
-        if connection is not None and connection._writer is None:  # noqa: SLF001 - looked at in _open
-            # Closed by the pool between two reads.
+        if connection is not None and (connection._writer is None or connection.is_outdated):  # noqa: SLF001 - looked at in _open
+            # Closed by the pool between two reads, or to one that is the primary no more.
             await self._drop()
             connection = None
         if connection is None and (connection := await self._open()) is None:
@@ -57,6 +59,8 @@ class Line:
             await self._drop()
             raise
         if isinstance(reply, Exception):
+            if is_demotion(reply):
+                await self._drop()
             raise reply
         return reply[0][1] if reply else []
 
@@ -75,7 +79,7 @@ class Line:
         if pool is None:
             return None
         connection = await pool.get_connection()
-        if getattr(connection, "_writer", None) is None or not hasattr(connection, "_parser"):
+        if getattr(connection, "_writer", None) is None or not hasattr(connection, "is_outdated"):
             await pool.release(connection)
             return None
         self._connection = connection
