@@ -33,9 +33,8 @@ from broker.sessions.ownership import Sessions
 from broker.settings import Settings
 from broker.shedding import Bounds, Shedding, limits
 from broker.store import publishing
-from broker.store.client import Connect
+from broker.store.client import Connect, keys_at
 from broker.store.control import Control
-from broker.store.keys import Keys
 from broker.store.quotas import QuotaStore, in_scripts
 from broker.store.sessions import SessionStore
 from broker.streams.guard import Guard
@@ -274,7 +273,7 @@ def _lifespan(replica: Replica[Cue], quotas: Quotas) -> Any:
 def _connect(settings: Settings, url: str) -> Connect:
     return Connect(
         url,
-        Keys(settings.prefix),
+        keys_at(url, settings.prefix),
         pool_size=settings.redis.pool_size,
         timeout=settings.redis.timeout_seconds,
         connect_timeout=settings.redis.connect_timeout_seconds,

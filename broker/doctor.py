@@ -15,8 +15,7 @@ from broker import settings as environment
 from broker.core.errors import BrokerError, Misconfigured
 from broker.settings import Settings
 from broker.store.checkup import Facts, examine
-from broker.store.client import Connect
-from broker.store.keys import Keys
+from broker.store.client import Connect, keys_at
 
 MIN_DESCRIPTORS = 8192
 SLOW_PING = 0.005
@@ -88,7 +87,7 @@ async def redis(url: str, settings: Settings) -> list[Finding]:
             return [_bad("DNS", why, "Check the name in BROKER_REDIS_URL, and that DNS is allowed out.")]
     how = Connect(
         url,
-        Keys(settings.prefix),
+        keys_at(url, settings.prefix),
         timeout=settings.redis.timeout_seconds,
         connect_timeout=settings.redis.connect_timeout_seconds,
         access=settings.redis.access,

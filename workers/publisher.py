@@ -24,8 +24,7 @@ from broker.core.identity import ResourceKey, TenantId, check_tenant, check_uri
 from broker.core.publication import MAX_CONTENT_BYTES, Description, describe
 from broker.store import publishing, resources, touching
 from broker.store.batch import run_batch, run_batch_sync, size
-from broker.store.client import Connect, commands, commands_sync
-from broker.store.keys import Keys
+from broker.store.client import Connect, commands, commands_sync, keys_at
 from broker.store.publishing import Expect, Outcome
 from broker.store.resources import Listed, Stored
 from broker.store.scripts import Call, run, run_sync
@@ -104,10 +103,10 @@ class _Desk:
     ) -> None:
         settings = Settings()
         self.tenant: TenantId = check_tenant(settings.tenant if tenant is None else tenant)
-        self.keys = Keys(settings.prefix if prefix is None else prefix)
         self._max_content_bytes = max_content_bytes
         self._rules = Rules()
         found, access = settings.find(url, "publish to")
+        self.keys = keys_at(found, settings.prefix if prefix is None else prefix)
         self._how = Connect(found, self.keys, access=access)
 
     def __repr__(self) -> str:

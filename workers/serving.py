@@ -23,9 +23,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from broker.core.errors import BrokerError
 from broker.core.identity import TenantId
 from broker.store import registry
-from broker.store.client import Client, Connect, commands, follow, reader
+from broker.store.client import Client, Connect, commands, follow, keys_at, reader
 from broker.store.demand import DemandStore
-from broker.store.keys import Keys
 from broker.store.scripts import Call, run
 from broker.store.work import WorkStore
 from workers.calling import Calling, Room, ServingRules
@@ -202,7 +201,7 @@ def connect(url: str | None = None, *, prefix: str | None = None) -> Connect:
     """
     settings = Settings()
     found, access = settings.find(url, "serve from")
-    return Connect(found, Keys(settings.prefix if prefix is None else prefix), access=access)
+    return Connect(found, keys_at(found, settings.prefix if prefix is None else prefix), access=access)
 
 
 @contextlib.asynccontextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 from broker.cli import place
 from broker.settings import Settings
-from broker.store.client import Client, Connect, commands
+from broker.store.client import Client, Connect, commands, keys_at
 from broker.store.control import Control
 from broker.store.keys import Keys
 
@@ -36,8 +36,9 @@ def run_act(settings: Settings, act: Callable[[Desk], Awaitable[None]]) -> int:
     """
 
     async def main() -> None:
-        keys = Keys(settings.prefix)
-        redis = commands(Connect(place.redis_url(settings), keys, access=settings.redis.access))
+        url = place.redis_url(settings)
+        keys = keys_at(url, settings.prefix)
+        redis = commands(Connect(url, keys, access=settings.redis.access))
         try:
             await act(Desk(redis, keys))
         finally:

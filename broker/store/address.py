@@ -121,6 +121,11 @@ class Address:
                 return f"{scheme}+cluster://{hosts}"
 
 
+def shape(url: str) -> Shape:
+    """Return the shape of the installation at `url`, which may still be refused for something else."""
+    return _shape(url.partition("://")[0].lower())[0]
+
+
 def shown(host: Host) -> str:
     """Return host and port as a URL has them."""
     name, port = host

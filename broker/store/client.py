@@ -9,7 +9,8 @@ Rules:
    carry a token or are idempotent, since the client resends a command whose reply was lost.
 3. *reader*: XREAD BLOCK only; one connection, no retry (its loop decides), a socket timeout above the block.
    The library's defaults cut longer blocks silently, and no timeout at all hangs on a black hole for ever.
-4. Replies are RESP2 and bytes everywhere; one shape to decode.
+4. On a cluster (cluster.py) rule 1 holds for each log, and a client has a pool for each node.
+5. Replies are RESP2 and bytes everywhere; one shape to decode.
 """
 
 from dataclasses import dataclass
@@ -25,16 +26,19 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry as SyncRetry
 
-from broker.core.errors import BrokerError, Misconfigured
+from broker.core.errors import BrokerError
 from broker.store import address as addresses
-from broker.store import tls
+from broker.store import cluster, cluster_sync, tls
 from broker.store.address import NO_ACCESS, Access, Address, Host, Shape
+from broker.store.cluster import SUSPECT_SECONDS, Cluster, Topology
+from broker.store.cluster_sync import SyncCluster
 from broker.store.connection import Course, connection_class, sync_connection_class
 from broker.store.errors import ours
 from broker.store.greeting import adopt_command, greeting
-from broker.store.keys import Keys
+from broker.store.keys import SHARDS, Keys
 from broker.store.login import provider
 from broker.store.sentinel import Sentinels, SyncSentinels, Watch, drop
+from broker.store.slots import RETRIES
 from broker.store.timing import OnScript, TimedRedis
 
 Client = Redis
@@ -123,19 +127,33 @@ def _connected_sync(how: Connect) -> Any:
     return on_connect
 
 
-async def node_of(redis: Redis, key: str) -> Redis:  # noqa: ARG001 - one server holds all keys
+def keys_at(url: str, prefix: str) -> Keys:
+    """Return the keys of the installation `prefix` at `url`: on a cluster each shard has a log of its own.
+
+    Raises:
+        Misconfigured: the URL or the prefix cannot be read.
+    """
+    # What is said beside the URL changes nothing in its shape.
+    return Keys(prefix, SHARDS if addresses.shape(url) is Shape.CLUSTER else 1)
+
+
+async def node_of(redis: Redis, key: str) -> Redis:
     """Return the client of the server that holds `key`: what is not about keys is asked there."""
-    return redis
+    return await redis.node_of(key) if isinstance(redis, Cluster) else redis
 
 
 async def disconnect(redis: Redis) -> None:
     """Drop the client's connections: what waits on one fails, and the next command makes another."""
-    await redis.connection_pool.disconnect()
+    await (redis if isinstance(redis, Cluster) else redis.connection_pool).disconnect()
 
 
 async def adopt(redis: Redis, how: Connect, number: int) -> None:
     """Do on an open connection what is done first on each: begin the log's head where it is gone."""
-    execute = cast("Any", await node_of(redis, how.keys.head(number))).execute_command
+    if isinstance(redis, Cluster):
+        # By whichever connection is next.
+        redis.renew(number)
+        return
+    execute = cast("Any", redis).execute_command
     # The client parses INFO into a dict; only the run id matters here.
     info: dict[str, Any] = await execute("INFO", "server")
     await execute(*adopt_command(how.keys, number, str(info["run_id"]), how.log_length))
@@ -145,11 +163,10 @@ _RETRIED = (RedisConnectionError, RedisTimeoutError)
 _RETRIED_BY_UVLOOP: Any = (*_RETRIED, RuntimeError)
 """uvloop's word for a connection that was closed before it was written to (errors.is_cut)."""
 _BACKOFF = DecorrelatedJitterBackoff(cap=0.2, base=0.02)
-_RETRIES = 2
 
 
-def _options(how: Connect, timeout: float) -> dict[str, Any]:
-    """Return what pools and connections of every kind are made with."""
+def _options(how: Connect, timeout: float, node: Host | None = None) -> dict[str, Any]:
+    """Return what pools and connections of every kind are made with; `node` is one of a cluster."""
     address = how.address
     options: dict[str, Any] = {
         "timeout": how.pool_wait,
@@ -162,7 +179,7 @@ def _options(how: Connect, timeout: float) -> dict[str, Any]:
     if address.socket is not None:
         return {**options, "path": address.socket}
     # With sentinels it is overwritten before each connecting.
-    host, port = address.hosts[0]
+    host, port = node or address.hosts[0]
     return {**options, "host": host, "port": port, "socket_keepalive": True}
 
 
@@ -170,8 +187,6 @@ class Pool(BlockingConnectionPool):
     """A pool whose connections stay on one course, and the sentinels that set it, if there are any."""
 
     def __init__(self, how: Connect, course: Course | None = None, **options: Any) -> None:
-        if how.address.shape is Shape.CLUSTER:
-            raise Misconfigured("A Redis Cluster cannot be used yet; use a single primary, or sentinels.")
         self.course = course or Course()
         self.sentinels = (
             Sentinels(how.address, how.connect_timeout) if how.address.shape is Shape.SENTINEL else None
@@ -195,6 +210,52 @@ class Pool(BlockingConnectionPool):
             await self.sentinels.aclose()
 
 
+def _node_pool(how: Connect, host: Host, size: int, timeout: float) -> BlockingConnectionPool:
+    """Return the connections to one node of a cluster."""
+    make = cast("Any", BlockingConnectionPool)  # its keyword arguments are untyped
+    return make(
+        connection_class=connection_class(how.address, Course()),
+        redis_connect_func=cluster.on_connect,
+        max_connections=size,
+        retry=Retry(NoBackoff(), 0),
+        **_options(how, timeout, host),
+    )
+
+
+def _bare(how: Connect, host: Host) -> Redis:
+    """Return a client of one node that adopts nothing: it asks where the slots are."""
+    make = cast("Any", BlockingConnectionPool)  # its keyword arguments are untyped
+    pool = make(
+        connection_class=connection_class(how.address, Course()),
+        max_connections=1,
+        retry=Retry(NoBackoff(), 0),
+        **_options(how, how.connect_timeout, host),
+    )
+    return Redis.from_pool(pool)
+
+
+def _node_pool_sync(how: Connect, host: Host) -> SyncBlockingPool:
+    make = cast("Any", SyncBlockingPool)  # its keyword arguments are untyped
+    return make(
+        connection_class=sync_connection_class(how.address, Course()),
+        redis_connect_func=cluster_sync.on_connect,
+        max_connections=how.pool_size,
+        retry=SyncRetry(NoBackoff(), 0),
+        **_options(how, how.timeout, host),
+    )
+
+
+def _bare_sync(how: Connect, host: Host) -> SyncRedis:
+    make = cast("Any", SyncBlockingPool)  # its keyword arguments are untyped
+    pool = make(
+        connection_class=sync_connection_class(how.address, Course()),
+        max_connections=1,
+        retry=SyncRetry(NoBackoff(), 0),
+        **_options(how, how.connect_timeout, host),
+    )
+    return SyncRedis.from_pool(pool)
+
+
 def _pool_of(client: Redis) -> Pool:
     return cast("Pool", cast("Any", client).connection_pool)
 
@@ -204,11 +265,21 @@ def commands(how: Connect, on_script: OnScript | None = None) -> Redis:
 
     `on_script` is told of every call of a script (store/timing.py).
     """
+    if how.keys.is_sharded:
+        return Cluster(
+            Topology(how.address.hosts, how.keys, lambda host: _bare(how, host)),
+            lambda host: _node_pool(how, host, how.pool_size, how.timeout),
+            how.keys,
+            how.log_length,
+            retries=RETRIES,
+            on_script=on_script,
+            owns_topology=True,
+        )
     pool = Pool(
         how,
         max_connections=how.pool_size,
         health_check_interval=10,
-        retry=Retry(_BACKOFF, _RETRIES, supported_errors=_RETRIED_BY_UVLOOP),
+        retry=Retry(_BACKOFF, RETRIES, supported_errors=_RETRIED_BY_UVLOOP),
         **_options(how, how.timeout),
     )
     return Redis.from_pool(pool) if on_script is None else TimedRedis(pool, on_script)
@@ -217,9 +288,19 @@ def commands(how: Connect, on_script: OnScript | None = None) -> Redis:
 def reader(how: Connect, beside: Redis | None = None) -> Redis:
     """Return a client that only waits for entries, on one connection; close it with `aclose`.
 
-    `beside`: the process' client for commands, whose knowledge of where the primary is it shares: only who
-    writes is told by a server that it is the primary no more.
+    `beside`: the client for commands, closed later, whose knowledge of where the primary is (on a cluster, each
+    log's) it shares: only who writes is told by a server that it is the primary no more.
     """
+    if how.keys.is_sharded:
+        assert isinstance(beside, Cluster), "on a cluster a reader shares what the commands know"
+        return Cluster(
+            beside.topology,
+            lambda host: _node_pool(how, host, 1, READER_TIMEOUT),
+            how.keys,
+            how.log_length,
+            retries=0,
+            suspect=READ_BLOCK_MS / 1000 + SUSPECT_SECONDS,
+        )
     course = None if beside is None else _pool_of(beside).course
     pool = Pool(how, course, max_connections=1, retry=Retry(NoBackoff(), 0), **_options(how, READER_TIMEOUT))
     return Redis.from_pool(pool)
@@ -227,6 +308,9 @@ def reader(how: Connect, beside: Redis | None = None) -> Redis:
 
 async def follow(*clients: Redis) -> None:
     """Keep clients of one address with their primary, for ever; at once over where there are no sentinels."""
+    if isinstance(clients[0], Cluster):
+        # It asks where the slots are whenever it has a reason to.
+        return
     pools = [_pool_of(client) for client in clients]
     sentinels = pools[0].sentinels
     if sentinels is None:
@@ -243,8 +327,6 @@ class SyncPool(SyncBlockingPool):
     """What `Pool` is, for plain scripts."""
 
     def __init__(self, how: Connect, **options: Any) -> None:
-        if how.address.shape is Shape.CLUSTER:
-            raise Misconfigured("A Redis Cluster cannot be used yet; use a single primary, or sentinels.")
         self.sentinels = (
             SyncSentinels(how.address, how.connect_timeout) if how.address.shape is Shape.SENTINEL else None
         )
@@ -263,11 +345,19 @@ class SyncPool(SyncBlockingPool):
 
 def commands_sync(how: Connect) -> SyncRedis:
     """Return the client for plain scripts; close it with `close`."""
+    if how.keys.is_sharded:
+        return SyncCluster(
+            how.address.hosts,
+            how.keys,
+            lambda host: _node_pool_sync(how, host),
+            lambda host: _bare_sync(how, host),
+            retries=RETRIES,
+        )
     pool = SyncPool(
         how,
         max_connections=how.pool_size,
         health_check_interval=10,
-        retry=SyncRetry(_BACKOFF, _RETRIES, supported_errors=_RETRIED),
+        retry=SyncRetry(_BACKOFF, RETRIES, supported_errors=_RETRIED),
         **_options(how, how.timeout),
     )
     return SyncRedis.from_pool(pool)

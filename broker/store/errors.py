@@ -72,6 +72,11 @@ def meaning(error: Exception) -> Exception:
     return error
 
 
+def is_split(error: Exception) -> bool:
+    """Whether an error of ours says that the keys are on two nodes of a cluster: their slot is on its way."""
+    return isinstance(error.__cause__, rx.TryAgainError)
+
+
 def is_cut(error: Exception) -> bool:
     """Whether uvloop says that a connection was closed before it was written to.
 
@@ -99,6 +104,9 @@ def is_cut_off(error: Exception) -> bool:
 
 
 def _reply_meaning(error: rx.ResponseError) -> Exception:
+    if isinstance(error, rx.TryAgainError | rx.AskError | rx.ClusterDownError | rx.MasterDownError):
+        # What a cluster says of a slot that moves, or that nobody serves; it passes.
+        return StoreUnavailable(f"The Redis Cluster cannot answer now; retry shortly ({_short(error)}).")
     text = str(error)
     word, _, rest = text.partition(" ")
     if isinstance(error, _PASSING) or word in _RETRYABLE_REPLIES or is_demotion(error):

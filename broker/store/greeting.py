@@ -26,7 +26,10 @@ OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a server says of itself. `primary` is whom a replica follows, "" for others."""
+    """What a server says of itself. `primary` is whom a replica follows, "" for others.
+
+    `replication_id` is another one after each promotion.
+    """
 
     run_id: str
     product: str
@@ -34,6 +37,7 @@ class Server:
     mode: str
     role: str
     primary: str
+    replication_id: str = ""
 
     @property
     def name(self) -> str:
@@ -59,6 +63,7 @@ def read(*sections: bytes) -> Server:
         mode=facts.get("redis_mode") or facts.get("server_mode") or "standalone",
         role=facts.get("role", "master"),
         primary=f"{host}:{facts.get('master_port', '')}" if host else "",
+        replication_id=facts.get("master_replid", ""),
     )
 
 

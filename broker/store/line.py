@@ -8,7 +8,7 @@ client.py), and so does parsing; only the calls between are left out. Rules:
 1. The connection belongs to the client's pool and is given back, closed, after whatever went wrong: an answer
    that is still to come would be taken for the next one's.
 2. A read has one deadline, for its answer as a whole: an idle log is answered after the block.
-3. Where the client is of another make (a cluster, another release), its own call is used.
+3. Where the client is of another make (a cluster: not `is_held`; another release), its own call is used.
 """
 
 import asyncio
@@ -26,11 +26,14 @@ RawEntry = tuple[bytes, list[bytes]]
 class Line:
     """Reads one stream through the connection of one client."""
 
-    def __init__(self, client: "Redis", stream: str, *, block_ms: int, timeout: float) -> None:
+    def __init__(
+        self, client: "Redis", stream: str, *, block_ms: int, timeout: float, is_held: bool = True
+    ) -> None:
         self._client: Any = client
         self._stream = stream
         self._block_ms = block_ms
         self._timeout = timeout
+        self._is_held = is_held
         self._connection: Any = None
         self._head: dict[int, bytes] = {}
         """The beginning of the command, by how many entries are wanted."""
@@ -76,7 +79,7 @@ class Line:
     async def _open(self) -> Any:
         """Take a connection; None where the client's cannot be used so."""
         pool: Any = getattr(self._client, "connection_pool", None)
-        if pool is None:
+        if pool is None or not self._is_held:
             return None
         connection = await pool.get_connection()
         if getattr(connection, "_writer", None) is None or not hasattr(connection, "is_outdated"):

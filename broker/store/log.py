@@ -3,16 +3,18 @@
 Returns core values, raises our errors; decides nothing.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.core.access import may_read
+from broker.core.errors import StoreUnavailable
 from broker.core.identity import Principal, ReplicaId, ResourceKey
 from broker.core.log import NO_HEAD, Head
 from broker.core.revision import Stamp
 from broker.store.client import READ_BLOCK_MS, READER_TIMEOUT, Connect, adopt, disconnect
-from broker.store.errors import translated
+from broker.store.errors import is_split, translated
 from broker.store.line import Line, RawEntry
 from broker.store.scripts import Call, fresh, run, script
 
@@ -56,7 +58,13 @@ class LogStore:
         self._commands = commands
         self._readers = readers
         self._lines = {
-            number: Line(reader, how.keys.log(number), block_ms=READ_BLOCK_MS, timeout=READER_TIMEOUT)
+            number: Line(
+                reader,
+                how.keys.log(number),
+                block_ms=READ_BLOCK_MS,
+                timeout=READER_TIMEOUT,
+                is_held=not how.keys.is_sharded,
+            )
             for number, reader in readers.items()
         }
 
@@ -121,9 +129,19 @@ class LogStore:
         found: list[Standing] = []
         for start in range(0, len(keys), REVISIONS_PER_CALL):
             names = [self._keys.resource(key) for key in keys[start : start + REVISIONS_PER_CALL]]
-            call: Call[list[Standing]] = Call(script("revisions"), names, (), _standings)
-            found += await run(self._commands, call)
+            try:
+                found += await self._standings(names)
+            except StoreUnavailable as error:
+                if not is_split(error):
+                    raise
+                # A slot that hangs between two nodes is read key by key.
+                for some in await asyncio.gather(*(self._standings([name]) for name in names)):
+                    found += some
         return found
+
+    async def _standings(self, names: Sequence[str]) -> list[Standing]:
+        call: Call[list[Standing]] = Call(script("revisions"), names, (), _standings)
+        return await run(self._commands, call)
 
     async def reconnect(self, number: int) -> None:
         """Drop a reader's connection: the next tail makes a new one, whatever the old one waited for."""

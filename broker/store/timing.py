@@ -6,7 +6,7 @@ batch.py sends together are not told of one by one.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -18,6 +18,24 @@ OnScript = Callable[[str, float, Exception | None], None]
 """Gets the script's name, the seconds it took with the network, and the error if it failed."""
 
 _EVALS = frozenset({"EVALSHA", "EVAL"})
+
+
+async def timed(on_script: OnScript | None, args: Sequence[Any], send: Callable[[], Awaitable[Any]]) -> Any:
+    """Return what `send` returns; if it sends a script of ours, tell `on_script`."""
+    name = name_of(args[1]) if on_script is not None and args[0] in _EVALS else ""
+    if on_script is None or not name:
+        return await send()
+    started = time.perf_counter()
+    try:
+        reply = await send()
+    except NoScriptError:
+        # Not a failure: it is sent again with its source, and timed then.
+        raise
+    except Exception as error:
+        on_script(name, time.perf_counter() - started, error)
+        raise
+    on_script(name, time.perf_counter() - started, None)
+    return reply
 
 
 class TimedRedis(Redis):
@@ -32,17 +50,4 @@ class TimedRedis(Redis):
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send one command; see `redis.asyncio.Redis`."""
         execute = cast("Any", super()).execute_command
-        name = name_of(args[1]) if args[0] in _EVALS else ""
-        if not name:
-            return await execute(*args, **options)
-        started = time.perf_counter()
-        try:
-            reply = await execute(*args, **options)
-        except NoScriptError:
-            # Not a failure: it is sent again with its source, and timed then.
-            raise
-        except Exception as error:
-            self._on_script(name, time.perf_counter() - started, error)
-            raise
-        self._on_script(name, time.perf_counter() - started, None)
-        return reply
+        return await timed(self._on_script, args, lambda: execute(*args, **options))

@@ -21,7 +21,7 @@ async def declare(shelf: Shelf, template: str, *scopes: str) -> None:
 
 async def told(shelf: Shelf, server: RedisServer) -> frozenset[str]:
     """Return who hears of the last change: by its entry, and by what a resync finds."""
-    log = LogStore(Connect(server.url, shelf.keys), shelf.redis, shelf.redis)
+    log = LogStore(Connect(server.url, shelf.keys), shelf.redis, {})
     [standing] = await log.standings([shelf.key(URI)])
     last = (await shelf.entries())[-1]
     assert last.uri == URI

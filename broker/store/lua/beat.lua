@@ -8,7 +8,7 @@
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local h = redis.call('HMGET', KEYS[1], 'epoch', 'n', 'mark')
-if ARGV[1] ~= '' then
+if KEYS[2] and ARGV[1] ~= '' then
   redis.call('ZADD', KEYS[2], now, ARGV[1])
   redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', now - tonumber(ARGV[2])))
 end
