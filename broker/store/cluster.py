@@ -30,6 +30,8 @@ from broker.store.slots import (
     Next,
     SlotMap,
     is_redirection,
+    is_whole,
+    left_of,
     slot_in,
     slot_of,
     slot_of_all,
@@ -203,10 +205,11 @@ class Cluster(Redis):
         attempts = Attempts(time.monotonic(), self._retries)
         replies: list[Any] = [None] * len(commands)
         pending = list(range(len(commands)))
+        whole = is_whole(args for args, _ in commands)
         ask_at: Host | None = None
         while True:
             at = ask_at or self.topology.seed
-            sent = turn_of(pending, replies, is_asking=ask_at is not None)
+            sent = pending if whole else turn_of(pending, replies, is_asking=ask_at is not None)
             try:
                 if ask_at is None:
                     at = await self.topology.owner(slot)
@@ -218,10 +221,11 @@ class Cluster(Redis):
             else:
                 for i, reply in zip(sent, got, strict=True):
                     replies[i] = reply
-                pending = [i for i in pending if i not in sent or is_redirection(replies[i])]
+                pending = left_of(pending, sent, replies, is_whole=whole)
                 if not pending:
                     return replies
-                following = self._after(attempts, replies[pending[0]], at)
+                refused = next(reply for reply in replies if is_redirection(reply))
+                following = self._after(attempts, refused, at)
                 if following is None:
                     return replies
             ask_at = following.ask_at
@@ -232,7 +236,7 @@ class Cluster(Redis):
             await asyncio.sleep(following.pause)
 
     async def node_of(self, key: str) -> Redis:
-        """Return a client of the node that has `key`'s slot now; it follows no redirection.
+        """Return a client of the node that has `key`'s slot now, for what names no key: it adopts nothing.
 
         Raises:
             RedisError: nobody has it, or nobody can be asked.

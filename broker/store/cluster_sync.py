@@ -16,7 +16,18 @@ from broker.store.address import Host
 from broker.store.adoption import Standing, reign_of
 from broker.store.greeting import adopt_command
 from broker.store.keys import Keys
-from broker.store.slots import Attempts, Next, SlotMap, is_redirection, slot_in, slot_of, slot_of_all, turn_of
+from broker.store.slots import (
+    Attempts,
+    Next,
+    SlotMap,
+    is_redirection,
+    is_whole,
+    left_of,
+    slot_in,
+    slot_of,
+    slot_of_all,
+    turn_of,
+)
 
 Command = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -70,10 +81,11 @@ class SyncCluster(Redis):
         attempts = Attempts(time.monotonic(), self._retries)
         replies: list[Any] = [None] * len(commands)
         pending = list(range(len(commands)))
+        whole = is_whole(args for args, _ in commands)
         ask_at: Host | None = None
         while True:
             at = ask_at or self._seeds[0]
-            sent = turn_of(pending, replies, is_asking=ask_at is not None)
+            sent = pending if whole else turn_of(pending, replies, is_asking=ask_at is not None)
             try:
                 if ask_at is None:
                     at = self._owner(slot)
@@ -85,10 +97,11 @@ class SyncCluster(Redis):
             else:
                 for i, reply in zip(sent, got, strict=True):
                     replies[i] = reply
-                pending = [i for i in pending if i not in sent or is_redirection(replies[i])]
+                pending = left_of(pending, sent, replies, is_whole=whole)
                 if not pending:
                     return replies
-                following = self._after(attempts, replies[pending[0]], at)
+                refused = next(reply for reply in replies if is_redirection(reply))
+                following = self._after(attempts, refused, at)
                 if following is None:
                     return replies
             ask_at = following.ask_at

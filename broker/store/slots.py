@@ -36,6 +36,7 @@ ASKED_AT_ONCE = 3
 
 _STREAMS = frozenset({"XREAD", "XREADGROUP"})
 _SCRIPTS = frozenset({"EVAL", "EVALSHA"})
+_WAIT = "WAIT"
 _EXHAUSTED = "No connection available"
 
 
@@ -63,12 +64,12 @@ def slot_in(command: Sequence[Any]) -> int:
 
 
 def slot_of_all(commands: Iterable[Sequence[Any]]) -> int:
-    """Return the slot of several commands.
+    """Return the slot of several commands; WAIT among them goes with the others.
 
     Raises:
         ValueError: they are of several slots, or of none.
     """
-    slots = {slot_in(command) for command in commands}
+    slots = {slot_in(command) for command in commands if command[0] != _WAIT}
     if len(slots) != 1:
         raise ValueError(f"one pipeline is for one slot, not {len(slots)}")
     return slots.pop()
@@ -175,6 +176,19 @@ class Attempts:
     def _pause(self) -> float:
         self._waits += 1
         return min(PAUSE_MAX, PAUSE_MIN * 2.0**self._waits) * random.uniform(0.5, 1.0)
+
+
+def left_of(
+    pending: Sequence[int], sent: Sequence[int], replies: Sequence[Any], *, is_whole: bool
+) -> list[int]:
+    """Return which of several commands have still to be sent; all of them, if they are one `is_whole`."""
+    left = [i for i in pending if i not in sent or is_redirection(replies[i])]
+    return list(range(len(replies))) if left and is_whole else left
+
+
+def is_whole(commands: Iterable[Sequence[Any]]) -> bool:
+    """Whether commands make sense together only: WAIT speaks of what its own connection wrote."""
+    return any(command[0] == _WAIT for command in commands)
 
 
 def turn_of(pending: Sequence[int], replies: Sequence[Any], *, is_asking: bool) -> Sequence[int]:

@@ -21,7 +21,6 @@ from redis.exceptions import NoScriptError
 
 from broker.core.errors import BadRequest, NotReplicated
 from broker.core.identity import TenantId
-from broker.store.client import node_of
 from broker.store.errors import translated
 from broker.store.keys import Keys
 from broker.store.publishing import Outcome
@@ -121,10 +120,10 @@ async def run_waiting(
         BrokerError: as scripts.run.
     """
     rounds = _Rounds(keys, tenant, call, asked)
-    node: Any = await node_of(redis, call.keys[0])
+    client: Any = redis
     while True:
         with translated():
-            replies = await rounds.queue(node.pipeline(transaction=False)).execute(raise_on_error=False)
+            replies = await rounds.queue(client.pipeline(transaction=False)).execute(raise_on_error=False)
         if rounds.take(replies) and rounds.outcome is not None:
             return rounds.outcome
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from broker.core.errors import Unavailable
+from broker.core.errors import NotReplicated, Unavailable
 from broker.core.identity import ResourceKey, TenantId
 from broker.store import demand, erasure, resources
 from broker.store.client import Client, commands
@@ -224,3 +224,12 @@ async def test_a_node_that_was_flushed_begins_anew_and_the_others_go_on(place: P
     assert after.stamp is not None
     assert after.stamp.epoch == head.epoch
     assert await other.text() == '[{"uri":"docs://readme","text":"before"}]'
+
+
+async def test_a_publish_waits_for_the_replica_of_its_own_node(place: Place) -> None:
+    for tenant in place.tenants(3):
+        async with Publisher(place.cluster.url, tenant=tenant, prefix=place.prefix) as publisher:
+            outcome = await publisher.publish("docs://a", "kept", wait_replicas=1, wait_ms=5000)
+            assert (outcome.status, outcome.replicas) == ("published", 1)
+            with pytest.raises(NotReplicated):
+                await publisher.publish("docs://a", "more", wait_replicas=2, wait_ms=50)
