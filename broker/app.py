@@ -200,6 +200,7 @@ def build(settings: Settings) -> Broker:
     replica.tell(sessions)
     perimeter = Perimeter(frozenset(settings.http.allowed_hosts), frozenset(settings.http.allowed_origins))
     mcp = McpEndpoint(
+        replica,
         ModernEra(replica, catalog, quotas, offers, settings.listen.max_uris),
         HandshakeEra(replica, sessions, store, catalog, quotas, offers=offers, rules=rules),
         auth.gate,

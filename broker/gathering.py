@@ -52,12 +52,25 @@ class Gathering(Generic[K, V]):
         Raises:
             Exception: what `fetch` answered it with, or raised.
         """
+        return await self._join(key)
+
+    async def ask_each(self, keys: Sequence[K]) -> list[V]:
+        """Return the answers to some questions, in their order.
+
+        Raises:
+            Exception: what `fetch` answered one of them with, or raised.
+        """
+        if len(keys) == 1:
+            return [await self._join(keys[0])]
+        return await asyncio.gather(*map(self._join, keys))
+
+    def _join(self, key: K) -> "asyncio.Future[V]":
         future: asyncio.Future[V] = asyncio.get_running_loop().create_future()
         group = self._groups.setdefault(self._group_of(key), _Group())
         group.waiting.setdefault(key, []).append(future)
         if len(group.rounds) < ROUNDS:
             self._begin(group)
-        return await future
+        return future
 
     def _begin(self, group: "_Group[K, V]") -> None:
         task = asyncio.get_running_loop().create_task(self._round(group))

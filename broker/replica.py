@@ -21,11 +21,12 @@ from broker.core.hub import Hub
 from broker.core.identity import LIST, Principal, ReplicaId, ResourceKey, TenantId, new_replica_id
 from broker.core.log import ACCESS, Discontinuity, Entry
 from broker.core.revision import Revision, Stamp
+from broker.gathering import Gathering
 from broker.gauges import Gauges
 from broker.shedding import Bounds, Resources, Shedding
 from broker.store.calls import CallStore
 from broker.store.client import Connect, commands, follow, reader
-from broker.store.log import Beat, LogStore
+from broker.store.log import Beat, LogStore, Standing
 from broker.streams.connection import CloseReason, Connection, Renderer
 from broker.streams.dispatcher import Dispatcher
 from broker.streams.wheel import Wheel
@@ -41,6 +42,8 @@ _log = logging.getLogger(__name__)
 
 W = TypeVar("W")
 
+FEW_KEYS = 8
+"""Up to so many keys of a stream that opens are read together with those of others that open just then."""
 LEAVING_STREAM_SECONDS = (0.2, 1.0)
 """How long a stream lives that is opened on a replica which is leaving."""
 
@@ -138,6 +141,9 @@ class Replica(Generic[W]):
             )
             for number in range(how.keys.logs)
         ]
+        self._standings: Gathering[ResourceKey, Standing] = Gathering(
+            self.log.standings, lambda key: how.keys.log_number(key.tenant)
+        )
         self._sessions: SessionSide | None = None
         self._guard: AccessSide | None = None
         self._resync = Resync(
@@ -312,7 +318,7 @@ class Replica(Generic[W]):
         tail = self.tail(connection.principal.tenant)
         asked_at = tail.cursor.tick
         try:
-            standings = await self.log.standings(keys)
+            standings = await self._standing(keys)
         except BaseException:
             self._unwatch(connection)
             raise
@@ -327,6 +333,12 @@ class Replica(Generic[W]):
                 connection.mark()
         connection.is_settled = True
         return {topic.key.uri: stamp for topic, stamp in zip(topics, shown, strict=True)}
+
+    async def _standing(self, keys: Sequence[ResourceKey]) -> Sequence[Standing]:
+        """Return where `keys` of one log stand: together with what is asked for other streams, if few."""
+        if len(keys) > FEW_KEYS:
+            return await self.log.standings(keys)
+        return await self._standings.ask_each(keys)
 
     async def list_revision(self, tenant: TenantId) -> Revision:
         """Return when what resources/list shows last changed.

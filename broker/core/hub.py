@@ -71,6 +71,8 @@ class Hub(Generic[W]):
         self._topics: dict[ResourceKey, Topic[W]] = {}
         self.watched: set[bytes] = set()
         """What is watched, by its `log.watched_name`: most entries of a log are passed over by it."""
+        self.generation = 0
+        """Rises with each change of what is watched, so that who looks again can see that nothing did."""
         self._subscriptions = 0
         self._cued_lists: dict[Topic[W], None] = {}
         self.coalesced = 0
@@ -103,6 +105,7 @@ class Hub(Generic[W]):
         if topic is None:
             topic = self._topics[key] = Topic(key, self._encode(key))
             self.watched.add(watched_name(*key))
+            self.generation += 1
         if watcher not in topic.watchers:
             topic.watchers[watcher] = None
             self._subscriptions += 1
@@ -117,6 +120,7 @@ class Hub(Generic[W]):
             if not topic.watchers and self._topics.get(topic.key) is topic:
                 del self._topics[topic.key]
                 self.watched.discard(watched_name(*topic.key))
+                self.generation += 1
 
     def dispatch(self, entry: Entry, tick: int) -> int:
         """Mark everybody whom `entry` concerns; returns how many cues that owes.

@@ -58,6 +58,14 @@ class Exchange:
         self.make_writer = make_writer
         """How a stream is written, once its head is out."""
 
+    def forget(self) -> None:
+        """Let go of the request's headers: its stream may live for hours, and needs them no more."""
+        self.headers = {}
+        self.extra = []
+        received = self.scope["headers"]
+        if isinstance(received, list):
+            received.clear()
+
     async def body(self, limit: int, seconds: float) -> bytes:
         """Read the body, of at most `limit` bytes, counted as they come, and within `seconds`.
 

@@ -25,7 +25,7 @@ from broker.core.revision import ABSENT
 from broker.http.catalog import Attend, Catalog
 from broker.http.exchange import Exchange
 from broker.http.renderers import GetRenderer
-from broker.http.streams import carry
+from broker.http.streams import Opened
 from broker.replica import Replica
 from broker.sessions.ownership import Sessions
 from broker.store.sessions import NO_PROOF, Proof, SessionStore
@@ -260,7 +260,7 @@ class HandshakeEra:
 
     # -- GET -----------------------------------------------------------------------------------------------
 
-    async def get(self, exchange: Exchange, who: Principal) -> None:
+    async def get(self, exchange: Exchange, who: Principal) -> Opened[Cue]:
         """Open the stream that delivers for a session, until it ends.
 
         Raises:
@@ -281,6 +281,12 @@ class HandshakeEra:
             status = TOO_MANY if isinstance(error, LimitReached) else UNAVAILABLE
             raise _status(status, handshake.refused(None, error)) from error
         opening = asyncio.ensure_future(self._open(connection, who, session, proof))
+
+        def undo() -> None:
+            opening.cancel()
+            self._sessions.detach(connection, who, session)
+            self._replica.leave(connection)
+
         try:
             await asyncio.wait({opening}, timeout=self._rules.wait)
             version = ""
@@ -291,11 +297,10 @@ class HandshakeEra:
                     raise handshake.refused(None, error) from error
             else:
                 opening.add_done_callback(lambda done: _end_if_unknown(done, connection))
-            await carry(exchange, self._replica, connection, self._first(session, version, proof))
-        finally:
-            opening.cancel()
-            self._sessions.detach(connection, who, session)
-            self._replica.leave(connection)
+        except BaseException:
+            undo()
+            raise
+        return Opened(connection, self._first(session, version, proof), undo)
 
     async def _open(
         self, connection: Connection[Cue], who: Principal, session: SessionId, proof: Proof

@@ -25,13 +25,16 @@ from broker.http.auth.gate import Gate
 from broker.http.exchange import ClientGoneError, Exchange
 from broker.http.handshake import HandshakeEra
 from broker.http.modern import ModernEra
+from broker.http.streams import Opened, carry
 from broker.http.writer import MakeWriter
+from broker.replica import Replica
 from broker.telemetry import logging as events
 from broker.telemetry import request, tracing
 from broker.telemetry.catalogue import METHODS
 from broker.telemetry.metrics import Metrics
 from broker.telemetry.tracing import Tracing
 from broker.wire import headers, jsonrpc
+from broker.wire.cue import Cue
 from broker.wire.era import SESSION_HEADER, Era, choose
 from broker.wire.headers import Perimeter
 from broker.wire.refusal import (
@@ -75,6 +78,7 @@ class McpEndpoint:
 
     def __init__(
         self,
+        replica: Replica[Cue],
         modern: ModernEra,
         handshake: HandshakeEra,
         gate: Gate,
@@ -86,6 +90,7 @@ class McpEndpoint:
         metrics: Metrics,
         traces: Tracing,
     ) -> None:
+        self._replica = replica
         self._modern = modern
         self._handshake = handshake
         self._gate = gate
@@ -101,7 +106,9 @@ class McpEndpoint:
         exchange = Exchange(scope, receive, send, self._make_writer)
         exchange.extra.extend(headers.cors(exchange.headers, self._perimeter))
         try:
-            await self._serve(exchange)
+            opened = await self._serve(exchange)
+            if opened is not None:
+                await carry(exchange, self._replica, opened)
         except Refusal as refusal:
             self._metrics.request_refused(_reason(refusal))
             if isinstance(refusal.__cause__, Misconfigured):
@@ -119,24 +126,23 @@ class McpEndpoint:
             why = f"The broker failed; its log says why, under the request's id {request.current()}."
             await exchange.refuse(Refusal(500, INTERNAL_ERROR, why))
 
-    async def _serve(self, exchange: Exchange) -> None:
+    async def _serve(self, exchange: Exchange) -> Opened[Cue] | None:
         headers.check_host(exchange.headers, self._perimeter)
         headers.check_origin(exchange.headers, self._perimeter)
         if exchange.method == "OPTIONS":
             exchange.extra.clear()
             await exchange.nothing(204, headers.preflight(exchange.headers, self._perimeter))
-            return
+            return None
         who = await self._principal(exchange)
         session = exchange.headers.get(SESSION_HEADER, "")[:SHOWN_OF_SESSION]
         events.bind(tenant=who.tenant, **({"session": session} if session else {}))
         if exchange.method == "POST":
-            await self._post(exchange, who)
-            return
+            return await self._post(exchange, who)
         choose(exchange.method, exchange.headers)
         if exchange.method == "GET":
-            await self._handshake.get(exchange, who)
-        else:
-            await self._handshake.delete(exchange, who)
+            return await self._handshake.get(exchange, who)
+        await self._handshake.delete(exchange, who)
+        return None
 
     async def _principal(self, exchange: Exchange) -> Principal:
         address = endpoint(exchange.scope)
@@ -154,7 +160,7 @@ class McpEndpoint:
                 with_it = ((b"retry-after", b"1"),)
             raise Refusal(status, code, error.public, headers=with_it) from error
 
-    async def _post(self, exchange: Exchange, who: Principal) -> None:
+    async def _post(self, exchange: Exchange, who: Principal) -> Opened[Cue] | None:
         headers.check_content_type(exchange.headers)
         message = jsonrpc.parse(await exchange.body(self._max_body_bytes, self._body_seconds))
         era = choose("POST", exchange.headers, message)
@@ -162,8 +168,7 @@ class McpEndpoint:
         serve = self._modern.post if era is Era.MODERN else self._handshake.post
         if method == LISTEN:
             # It lives for hours: no span, and no time to be compared with others'.
-            await serve(exchange, who, message)
-            return
+            return await serve(exchange, who, message)
         started = time.perf_counter()
         meta = message.params.get("_meta") if isinstance(message, jsonrpc.Request) else None
         context = tracing.carried(exchange.headers, meta) if self._traces.is_on else {}
@@ -172,6 +177,7 @@ class McpEndpoint:
             await serve(exchange, who, message)
         if method:
             self._metrics.request_answered(era.value, method, time.perf_counter() - started)
+        return None
 
 
 def _name_request(exchange: Exchange) -> None:

@@ -1,6 +1,7 @@
 """Serves the modern era (2026-07-28): each request alone, and subscriptions/listen as a stream."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from broker.core.errors import BrokerError, LimitReached, Overloaded
 from broker.core.identity import LIST, Principal, ResourceKey
@@ -8,7 +9,7 @@ from broker.core.revision import ABSENT, Revision, Stamp
 from broker.http.catalog import Attend, Catalog
 from broker.http.exchange import STREAM_HEADERS, Exchange
 from broker.http.renderers import ListenRenderer
-from broker.http.streams import carry
+from broker.http.streams import Opened
 from broker.replica import Replica
 from broker.streams.connection import Connection
 from broker.tenants.quotas import Quotas
@@ -43,8 +44,10 @@ class ModernEra:
         self._offers = offers
         self._max_uris = max_uris
 
-    async def post(self, exchange: Exchange, who: Principal, message: Message | list[Message]) -> None:
-        """Answer one POST.
+    async def post(
+        self, exchange: Exchange, who: Principal, message: Message | list[Message]
+    ) -> Opened[Cue] | None:
+        """Answer one POST, or return the stream that it opens.
 
         Raises:
             Refusal: the answer is an error.
@@ -52,17 +55,17 @@ class ModernEra:
         operation = modern.decode(message, exchange.headers, self._offers)
         if isinstance(operation, Acknowledge):
             await exchange.nothing(202)
-            return
+            return None
         assert isinstance(message, Request)
         if isinstance(operation, Listen):
-            await self._listen(exchange, who, message.id, operation)
-            return
+            return await self._listen(exchange, who, message.id, operation)
         form = headers.answer_form(exchange.headers)
         try:
             body = await self._answer(who, message.id, operation, exchange.attended)
         except BrokerError as error:
             raise modern.refused(message.id, error) from error
         await exchange.json(200, body, form)
+        return None
 
     async def _answer(
         self, who: Principal, request_id: RequestId, operation: Operation, attend: Attend
@@ -93,11 +96,11 @@ class ModernEra:
 
     async def _listen(
         self, exchange: Exchange, who: Principal, request_id: RequestId, listen: Listen
-    ) -> None:
+    ) -> Opened[Cue] | None:
         headers.check_stream(exchange.headers)
         if listen.is_empty:
             await self._end_at_once(exchange, request_id)
-            return
+            return None
         keys = [ResourceKey(who.tenant, uri) for uri in listen.uris]
         if listen.wants_list:
             keys.append(ResourceKey(who.tenant, LIST))
@@ -112,11 +115,12 @@ class ModernEra:
             _catch_up(connection, listen, stamps)
             token = extension.token(who.tenant, stamps)
             acknowledgement = modern.acknowledged(request_id, listen.uris, listen.wants_list, stamps, token)
-            await carry(exchange, self._replica, connection, sse.event(acknowledgement))
-        except BrokerError as error:
-            raise modern.refused(request_id, error, is_listen=True) from error
-        finally:
+        except BaseException as error:
             self._replica.leave(connection)
+            if isinstance(error, BrokerError):
+                raise modern.refused(request_id, error, is_listen=True) from error
+            raise
+        return Opened(connection, sse.event(acknowledgement), partial(self._replica.leave, connection))
 
     def _check_limits(self, listen: Listen) -> None:
         if len(listen.uris) > self._max_uris:

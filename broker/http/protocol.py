@@ -42,6 +42,17 @@ class Stream(Protocol):
 class LimitedProtocol(HttpToolsProtocol):
     """One HTTP/1.1 connection."""
 
+    # uvicorn's own attributes share their dict's keys up to thirty; ours beside them would cost 2 KB each.
+    __slots__ = (
+        "_answering",
+        "_head_bytes",
+        "_head_timer",
+        "_is_head_too_large",
+        "_is_in_head",
+        "_unread_timer",
+        "stream",
+    )
+
     max_head_bytes = 32_768
     head_seconds = 20.0
     unread_seconds = 60.0
@@ -129,7 +140,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no request, or is too large, and close."""
-        if self._answering is not None and not self._answering.response_complete:
+        answer = self._answering
+        if answer is not None and answer.response_started and not answer.response_complete:
             # Its bytes would stand amid the answer that is under way (rule 7).
             self.transport.close()
             return

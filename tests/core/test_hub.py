@@ -3,7 +3,7 @@
 from broker.core.backlog import Backlog
 from broker.core.hub import Hub, Topic
 from broker.core.identity import LIST, Principal, ResourceKey, TenantId
-from broker.core.log import CHANGE, REMOVE, SESSION, Entry
+from broker.core.log import CHANGE, REMOVE, SESSION, Entry, watched_name
 from broker.core.log import LIST as LIST_ENTRY
 from broker.core.revision import ABSENT, Revision
 
@@ -323,3 +323,16 @@ def test_the_hub_and_its_topics_report_themselves() -> None:
     topic: Topic[str] = here.subscribe(ours, key())
     assert repr(here) == "<Hub 1 topics, 1 subscriptions>"
     assert repr(topic) == "<Topic acme/docs://1 1 watchers seen=None>"
+
+
+def test_what_is_watched_is_named_for_the_reader_and_its_changes_are_counted() -> None:
+    here, one, two = hub(), Connection(), Connection()
+    topic = here.subscribe(one, key(U1))
+    assert here.watched == {watched_name(ACME, U1)}
+    first = here.generation
+    here.subscribe(two, key(U1))
+    here.unsubscribe(one, topic)
+    assert (here.watched, here.generation) == ({watched_name(ACME, U1)}, first)
+    here.unsubscribe(two, topic)
+    assert here.watched == set()
+    assert here.generation > first
