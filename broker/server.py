@@ -154,6 +154,9 @@ class _Signals:
         os._exit(128 + number)
 
 
+_CUT_HEADERS = ((b"content-length", b"0"), (b"retry-after", b"1"), (b"connection", b"close"))
+
+
 class _Public:
     """The public app; while we leave, every answer closes its connection, so that clients go elsewhere."""
 
@@ -162,9 +165,17 @@ class _Public:
         self.is_leaving = False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if not self.is_leaving:
-            await self._app(scope, receive, send)
-            return
+        try:
+            await self._app(scope, receive, self._closing(send) if self.is_leaving else send)
+        except asyncio.CancelledError:
+            # Nobody else cancels a request: the drain window is over.
+            log.warning("request_cut", extra={"method": scope["method"], "path": scope["path"]})
+            with contextlib.suppress(RuntimeError):  # where an answer has begun the server just closes
+                await send({"type": "http.response.start", "status": 503, "headers": _CUT_HEADERS})
+                await send({"type": "http.response.body", "body": b""})
+
+    def _closing(self, send: Any) -> Any:
+        """Return `send`, with the header that closes the connection."""
 
         async def closing(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -172,7 +183,7 @@ class _Public:
                 message = {**message, "headers": [*headers, (b"connection", b"close")]}
             await send(message)
 
-        await self._app(scope, receive, closing)
+        return closing
 
 
 @dataclass(frozen=True)

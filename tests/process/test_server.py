@@ -117,6 +117,9 @@ def test_a_request_that_never_ends_does_not_outlive_the_drain_window(stub: Start
     program.process.terminate()
     assert program.process.wait(4) == 0
     assert (tmp_path / "stopped").exists()
+    # That it was cut is one line of the log, and no failure of ours.
+    assert "Traceback" not in program.process.tail(1000)
+    assert "request_cut" in program.process.tail(1000)
 
 
 def test_a_drain_that_never_ends_is_cut_at_the_window(stub: StartStub) -> None:

@@ -38,21 +38,13 @@ async def run(seconds: float, publishes: int, connects: int) -> tuple[Watch, loa
         await asyncio.to_thread(fleet.add, 2)
         watch, counts = Watch(fleet.replicas, client), load.Counts()
         async with new_http() as http, asyncio.TaskGroup() as group:
+            done = asyncio.Event()
+            publishing = load.Pace(publishes // load.BATCH, seconds, until=done)
+            visiting = load.Pace(connects, seconds)
+            urls = [replica.url for replica in fleet.replicas]
             work = [
-                group.create_task(
-                    load.publish(server.url, PREFIX, load.Pace(publishes // load.BATCH, seconds), counts),
-                    name="publish",
-                ),
-                group.create_task(
-                    # The last ones are told before the publishing ends.
-                    load.visit(
-                        [replica.url for replica in fleet.replicas],
-                        http,
-                        load.Pace(connects, 0.97 * seconds),
-                        counts,
-                    ),
-                    name="visit",
-                ),
+                group.create_task(load.publish(server.url, PREFIX, publishing, counts), name="publish"),
+                group.create_task(load.visit(urls, http, visiting, counts, done), name="visit"),
             ]
             await _watch(watch, counts, work, seconds)
         return watch, counts
@@ -77,8 +69,10 @@ def report(watch: Watch, counts: load.Counts, begin: float) -> bool:
     say("")
     say(
         f"{counts.published:,} publishes, {counts.connects:,} connects, {counts.told:,} told, "
-        f"{counts.failed} failed {counts.last_failure}"
+        f"{counts.refused} refused for a moment, {counts.failed} failed"
     )
+    for why, times in counts.failures.most_common():
+        say(f"{times} x {why}")
     say(f"from {begin:.0f} s on:")
     say("| what | mean | rise over the run | scatter | grows |")
     say("|---|---|---|---|---|")

@@ -5,19 +5,20 @@ Every visitor checks that it was told: a soak in which cues go missing proves no
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 
-from tests.support.mcp import Handshake, Modern
+from tests.support.mcp import Handshake, Modern, RpcError
 from tests.support.wait import until
 from workers import Publisher
 
 TENANTS = 8
 URIS = 250
 BATCH = 25
-VISITORS = 24
+VISITORS = 48
 WATCHED = 5
 CUE_SECONDS = 30.0
 
@@ -37,30 +38,35 @@ class Counts:
     published: int = 0
     connects: int = 0
     told: int = 0
-    failed: int = 0
-    last_failure: str = ""
+    refused: int = 0
+    """Answers that said to try again: the machine's business, and not a fault."""
+    failures: Counter[str] = field(default_factory=Counter[str])
 
-    def fail(self, error: Exception) -> None:
-        self.failed += 1
-        self.last_failure = f"{type(error).__name__}: {error}"
+    @property
+    def failed(self) -> int:
+        return self.failures.total()
+
+    def fail(self, error: Exception, where: str) -> None:
+        self.failures[f"{where}: {type(error).__name__}: {str(error)[:200]}"] += 1
 
 
 class Pace:
-    """Lets things happen evenly: `total` of them over `seconds`."""
+    """Lets things happen evenly: `total` of them over `seconds`, and then on at that rate until `until`."""
 
-    def __init__(self, total: int, seconds: float) -> None:
-        self.total = total
+    def __init__(self, total: int, seconds: float, until: asyncio.Event | None = None) -> None:
+        self._total = total
         self._seconds = seconds
+        self._until = until
         self._begun = asyncio.get_running_loop().time()
         self._taken = 0
 
     async def turn(self) -> int | None:
         """Return the next number when its time has come; None when all are taken."""
-        if self._taken >= self.total:
+        if self._taken >= self._total and (self._until is None or self._until.is_set()):
             return None
         number = self._taken
         self._taken += 1
-        due = self._begun + number * self._seconds / self.total
+        due = self._begun + number * self._seconds / self._total
         await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
         return number
 
@@ -80,13 +86,18 @@ async def _publish(redis_url: str, prefix: str, owner: str, pace: Pace, counts: 
             at += BATCH
             for result in await publisher.publish_many(batch):
                 if isinstance(result, Exception):
-                    counts.fail(result)
+                    counts.fail(result, "publish")
                 else:
                     counts.published += 1
 
 
-async def visit(urls: Sequence[str], http: httpx.AsyncClient, pace: Pace, counts: Counts) -> None:
-    """Let visitors come at the pace: in turns of each era, one in four leaves without a word."""
+async def visit(
+    urls: Sequence[str], http: httpx.AsyncClient, pace: Pace, counts: Counts, done: asyncio.Event
+) -> None:
+    """Let visitors come at the pace: in turns of each era, one in four leaves without a word.
+
+    `done` is set when the last has gone: until then there must be something to be told.
+    """
     visits: list[Callable[..., Awaitable[None]]] = [_listen, _hold_session]
 
     async def come() -> None:
@@ -99,12 +110,17 @@ async def visit(urls: Sequence[str], http: httpx.AsyncClient, pace: Pace, counts
                     )
                 counts.told += 1
             except Exception as error:
-                counts.fail(error)
-            counts.connects += 1
+                if isinstance(error, RpcError) and "'retryable': True" in str(error):
+                    counts.refused += 1
+                    continue
+                counts.fail(error, visits[number % 2].__name__.strip("_"))
+            finally:
+                counts.connects += 1
 
     async with asyncio.TaskGroup() as group:
         for _ in range(VISITORS):
             group.create_task(come())
+    done.set()
 
 
 async def _listen(url: str, http: httpx.AsyncClient, number: int, *, is_rude: bool) -> None:
