@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import redis
+
 from broker.core.errors import BrokerError
 from tests.chaos import worker
 from tests.chaos.fault import Fault
@@ -17,9 +19,10 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.ledger import Key
 from tests.chaos.plan import Group, shown
 from tests.chaos.report import Run
-from tests.chaos.shape import SHAPES, version
+from tests.chaos.shape import SHAPES, command, keys_of, version
 from tests.chaos.storm import LIVE, REPLICAS, TENANTS, URIS, Storm, logs, now, populate, storm
 from tests.support.follower import Follower
+from tests.support.redis_server import NoServer
 from tests.support.wait import StillNot, until, within
 
 QUIET = 25.0
@@ -88,6 +91,7 @@ class Runner:
                 await self.storm.until_quiet(self._quiet)
             self.ledger.faults[step.fault] += 1
             await within(fault.run(self.storm, step.rng), f"the end of {step}", STEP)
+        await until(self._answers, f"Redis answers after {shown([group])}", STEP)
         answered_at = now()
         is_told = await self._all_know(self._quiet)
         await self._judge(group, faults, before, answered_at)
@@ -124,6 +128,16 @@ class Runner:
             truth = await self._truth()
             await until(lambda: self._is_known(truth), "everybody knows", max(0.1, end - now()))
         except StillNot:
+            return False
+        return True
+
+    async def _answers(self) -> bool:
+        """Whether the server that has the keys takes a write."""
+        shape = self.storm.shape
+        probe = ("SET", f"{keys_of(shape, LIVE)[0]}:probe", "1", "EX", "60")
+        try:
+            await asyncio.to_thread(lambda: command(shape.server(LIVE), *probe))
+        except (redis.RedisError, NoServer):
             return False
         return True
 

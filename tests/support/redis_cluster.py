@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 import redis
 from redis.crc import key_slot
 
-from tests.support.redis_server import RedisServer
+from tests.support.redis_server import NoServer, RedisServer
 from tests.support.wait import until_sync
 
 SLOTS = 16_384
@@ -143,7 +143,8 @@ class RedisCluster:
             for node, view in self._views()
             if view.is_primary and any(slot in span for span in view.slots)
         ]
-        assert serving, f"nobody serves slot {slot}"
+        if not serving:
+            raise NoServer(f"nobody serves slot {slot}")
         return max(serving)[2]
 
     def replicas(self, primary: Node) -> list[Node]:

@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 
 import redis
 
-from tests.support.redis_server import RedisServer, binary
+from tests.support.redis_server import NoServer, RedisServer, binary
 from tests.support.wait import StillNot, until_sync
 
 SERVICE = "main"
@@ -175,7 +175,8 @@ class RedisSentinel:
         for sentinel in self.sentinels:
             with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
                 said.append(int(sentinel.about()["port"]))
-        assert said, "no sentinel answers"
+        if not said:
+            raise NoServer("no sentinel answers")
         return max(set(said), key=said.count)
 
     def _has_begun_failover(self) -> bool:

@@ -23,6 +23,10 @@ MAY_STAY = {
 """Kinds of keys that need no TTL: what was published stays, and the fleet's own few keys."""
 
 
+class NoServer(AssertionError):
+    """Nobody serves now what was asked for; somebody may in a moment."""
+
+
 def binary() -> str:
     """Return the server to start.
 
