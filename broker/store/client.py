@@ -288,8 +288,8 @@ def commands(how: Connect, on_script: OnScript | None = None) -> Redis:
 def reader(how: Connect, beside: Redis | None = None) -> Redis:
     """Return a client that only waits for entries, on one connection; close it with `aclose`.
 
-    `beside`: the client for commands, closed later, whose knowledge of where the primary is (on a cluster, where
-    each log's is) it shares: only who writes is told by a server that it is the primary no more.
+    `beside`: the client for commands, closed later, whose knowledge of where the primary is (on a cluster,
+    where each log's is) it shares: only who writes is told by a server that it is the primary no more.
     """
     if how.keys.is_sharded:
         assert isinstance(beside, Cluster), "on a cluster a reader shares what the commands know"
