@@ -20,8 +20,9 @@ Command = Callable[[argparse.Namespace, Settings], int]
 
 _SERVERS = {"serve": "server,embedded", "dev": "server,embedded,folder"}
 """Commands that run a broker, and the extras that they need."""
-_MODULES = ("tenant", "key", "doctor", "top", "streams")
-"""Commands that are a module of broker/cli each."""
+_MODULES = ("tenant", "key", "doctor", "top", "streams", "transfer")
+"""Modules of broker/cli that bring commands of their own: of the same name, but for these."""
+_OF_MODULE = {"export": "transfer", "import": "transfer"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -113,7 +114,8 @@ def _add_tenant(command: argparse.ArgumentParser) -> None:
 
 
 def _command(name: str) -> Command:
-    module = name if name in {"serve", "dev", "watch", *_MODULES} else "resource"
+    named = _OF_MODULE.get(name, name)
+    module = named if named in {"serve", "dev", "watch", *_MODULES} else "resource"
     path = "broker.dev" if module == "dev" else f"broker.cli.{module}"
     try:
         command: Command = importlib.import_module(path).run

@@ -8,7 +8,7 @@ second (broker/streams/guard.py).
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -149,6 +149,31 @@ class Control:
         await self._act(actor, "tenant.limit", tenant, decide)
         await set_limits(self._redis, self._keys, tenant, changed[0].limits)
         return changed[0]
+
+    async def lacks(self, tenant: Tenant, keys: Mapping[str, KeyRecord]) -> bool:
+        """Whether this tenant or one of these keys is not here."""
+        return await self.tenant(tenant.id) is None or bool(keys.keys() - (await self.keys(tenant.id)).keys())
+
+    async def restore(self, actor: str, tenant: Tenant, keys: Mapping[str, KeyRecord]) -> int:
+        """Take in a tenant with its keys by digest, as far as it is not here; return how many keys are new.
+
+        What the publishing scripts see of its limits is not set (quotas.set_limits).
+        """
+        if not await self.lacks(tenant, keys):
+            return 0
+        added: list[tuple[str, KeyRecord]] = []
+
+        def decide(found: Tenant | None, present: dict[str, KeyRecord]) -> _Decided:
+            added[:] = [(digest, key) for digest, key in keys.items() if digest not in present]
+            return _Decided(
+                None if found else tenant,
+                keys=tuple(added),
+                details={"keys": [key.id for _, key in added]},
+                ended=("",),
+            )
+
+        await self._act(actor, "tenant.import", tenant.id, decide, is_new=True)
+        return len(added)
 
     async def suspend(self, actor: str, tenant: TenantId) -> None:
         """Answer a tenant's callers no more, and end their streams; nothing of it is removed.
