@@ -34,6 +34,7 @@ from broker.core.tenancy import KeyRecord, Limits, Tenant
 from broker.http import answers, intake
 from broker.http.address import raw_path
 from broker.http.auth.gate import Authenticator, bearer
+from broker.http.exchange import joined
 from broker.store.control import Control
 from broker.store.erasure import erase
 
@@ -70,10 +71,10 @@ class Admin:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
-        headers: dict[bytes, bytes] = dict(scope["headers"])
+        headers = joined(scope["headers"])
         extra: list[tuple[bytes, bytes]] = []
         try:
-            actor, own = await self._actor(headers.get(b"authorization"))
+            actor, own = await self._actor(headers)
             segments = [unquote(part) for part in raw_path(scope).removeprefix(ROOT).split("/")]
             body = await _body(receive)
             status, answer = await self._act(actor, own, scope["method"], segments, body)
@@ -93,10 +94,9 @@ class Admin:
         await send({"type": "http.response.start", "status": status, "headers": answer_headers})
         await send({"type": "http.response.body", "body": content})
 
-    async def _actor(self, authorization: bytes | None) -> tuple[str, TenantId | None]:
+    async def _actor(self, headers: Mapping[str, str]) -> tuple[str, TenantId | None]:
         """Return who acts, and the only tenant it may act for (None: any)."""
-        given = {} if authorization is None else {"authorization": authorization.decode("latin-1")}
-        token = bearer(given)
+        token = bearer(headers)
         if self._token is not None and hmac.compare_digest(token.encode(), self._token.encode()):
             return OPERATOR, None
         if not token.startswith(apikey.PREFIX):

@@ -48,7 +48,7 @@ class Exchange:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.scope = scope
-        self.headers = _headers(scope["headers"])
+        self.headers = joined(scope["headers"])
         self.extra: list[tuple[bytes, bytes]] = []
         """Headers of whatever the answer will be (CORS, the session's id)."""
         self.is_started = False
@@ -192,7 +192,7 @@ def _too_large(limit: int) -> Refusal:
     )
 
 
-def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+def joined(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return the headers as one mapping; lines of the same name are joined (RFC 9110, section 5.2)."""
     headers: dict[str, str] = {}
     for name, value in raw:

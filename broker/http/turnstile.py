@@ -8,12 +8,11 @@ request is the router's to say.
 
 from typing import Any
 
-from starlette.datastructures import Headers
-
 from broker.core.access import PUBLISH
 from broker.core.errors import BrokerError, LimitReached
 from broker.http import answers
 from broker.http.auth.gate import Gate
+from broker.http.exchange import joined
 from broker.telemetry.metrics import Metrics
 from broker.tenants.publishes import Publishes
 from broker.wire.headers import Perimeter
@@ -37,7 +36,7 @@ class Turnstile:
         """Answer a request that is over a limit that is known to be reached; False lets it pass."""
         if not self._publishes.has_closed or (scope["method"], scope["path"]) not in CHARGED:
             return False
-        headers = Headers(scope=scope)
+        headers = joined(scope["headers"])
         if not self._perimeter.has_host(headers.get("host", "")) or "origin" in headers:
             return False
         try:

@@ -6,21 +6,15 @@ keys, and hears of its next change exactly once.
 """
 
 import base64
-import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from broker.core import apikey
 from broker.core.identity import ResourceKey
-from broker.store.client import Connect, commands
-from broker.store.keys import Keys
 from broker.wire.extension import KNOWN, TOKEN
 from tests.isolation.siege import HIDDEN, LAST, MARK, SHARED, Siege, commands_of
-from tests.support.redis_server import RedisServer, clear
-from tests.support.replica import Fleet
-from tests.tenants.yard import yard_of
 
 Trick = Callable[[Siege], Awaitable[Any]]
 TRICKS: dict[str, Trick] = {}
@@ -33,28 +27,6 @@ def trick(name: str) -> Callable[[Trick], Trick]:
         return function
 
     return add
-
-
-@pytest.fixture(scope="module")
-def fleet(redis_server: RedisServer) -> Iterator[Fleet]:
-    prefix = f"t{secrets.token_hex(4)}"
-    with Fleet(redis_server.url, prefix, BROKER_AUTH__MODE="keys", BROKER_ADMIN__TOKEN="x" * 40) as fleet:
-        fleet.add(2)
-        yield fleet
-    with redis_server.client() as client:
-        clear(client, prefix)
-
-
-@pytest.fixture
-async def siege(fleet: Fleet, tenant: str) -> AsyncIterator[Siege]:
-    redis = commands(Connect(fleet.redis_url, Keys(fleet.prefix)))
-    async with yard_of(fleet, redis) as yard:
-        victim, own = await yard.tenant(tenant), await yard.tenant(f"{tenant}-evil")
-        # Both keys have the same name, so the same subject: only the tenant tells them apart.
-        callers = yard.caller(await yard.key(victim)), yard.caller(await yard.key(own), 1)
-        async with Siege(yard, *callers, victim, own) as siege:
-            yield siege
-    await redis.aclose()
 
 
 # -- sessions ----------------------------------------------------------------------------------------------

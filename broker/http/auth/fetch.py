@@ -74,7 +74,7 @@ def _blocking(request: urllib.request.Request) -> dict[str, Any]:
         raise FetchError(f"{request.host} answered more than {MAX_BYTES} bytes")
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise FetchError(f"{request.host} answered no JSON object")
