@@ -26,7 +26,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry as SyncRetry
 
-from broker.core.errors import BrokerError
+from broker.core.errors import BrokerError, StoreUnavailable
 from broker.store import address as addresses
 from broker.store import cluster, cluster_sync, tls
 from broker.store.address import NO_ACCESS, Access, Address, Host, Shape
@@ -78,6 +78,18 @@ class Connect:
         return addresses.parse(self.url, self.access)
 
 
+def _cut(how: Connect, error: RedisConnectionError) -> Exception:
+    """Return what to raise when a server closed the connection at our first words."""
+    if type(error) is not RedisConnectionError:
+        return error
+    perhaps = (
+        "perhaps it wants a certificate of ours (BROKER_REDIS__CERT_FILE)"
+        if how.address.tls is not None
+        else "perhaps it speaks TLS on this port (rediss://)"
+    )
+    return ours(StoreUnavailable(f"Redis closed the connection at our first words; {perhaps} ({error})."))
+
+
 def _refused(connection: Any, error: BrokerError) -> Exception:
     """Return what to raise inside of the client when a server will not do."""
     if error.retryable:
@@ -88,6 +100,12 @@ def _refused(connection: Any, error: BrokerError) -> Exception:
 
 def _connected(how: Connect) -> Any:
     async def on_connect(connection: Any) -> None:
+        try:
+            await greet(connection)
+        except RedisConnectionError as error:
+            raise _cut(how, error) from error
+
+    async def greet(connection: Any) -> None:
         # No health check here, which is the client's default: its ping, on a connection that was accepted and
         # closed at once (a proxy in front of a dead Redis), connects again from inside of connecting, without
         # end.
@@ -110,6 +128,12 @@ def _connected(how: Connect) -> Any:
 
 def _connected_sync(how: Connect) -> Any:
     def on_connect(connection: Any) -> None:
+        try:
+            greet(connection)
+        except RedisConnectionError as error:
+            raise _cut(how, error) from error
+
+    def greet(connection: Any) -> None:
         connection.on_connect_check_health(check_health=False)
         rounds = greeting(how.keys, how.address.shape, how.log_length)
         replies: Any = None

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import redis.asyncio as aio
 from redis import Connection as SyncTcp
 from redis import UnixDomainSocketConnection as SyncUnix
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
-from broker.core.errors import BrokerError
+from broker.core.errors import BrokerError, StoreUnavailable
 from broker.store import tls
 from broker.store.address import Address, Host, Shape, Tls
 from broker.store.errors import is_cut_off, is_demotion, ours
@@ -168,7 +167,7 @@ class _Following(Base):
                     self.course.turned()
                 await self.disconnect(nowait=True)
                 # The client's own retries connect again.
-                raise RedisConnectionError(f"It is the primary no more ({error}).") from error
+                raise ours(StoreUnavailable(f"This Redis is the primary no more ({error}).")) from error
             if self.asks is not None and is_cut_off(error):
                 self.mark_for_reconnect()
             raise
@@ -202,7 +201,7 @@ class _SyncFollowing(SyncBase):
                 if self._turn == self.course.turn:
                     self.course.turned()
                 self.disconnect()
-                raise RedisConnectionError(f"It is the primary no more ({error}).") from error
+                raise ours(StoreUnavailable(f"This Redis is the primary no more ({error}).")) from error
             if self.asks is not None and is_cut_off(error):
                 self.mark_for_reconnect()
             raise
@@ -214,7 +213,7 @@ class _Secured(Base):
     async def _connect(self) -> None:
         try:
             await super()._connect()
-        except ssl.SSLError as error:
+        except (ssl.SSLError, TimeoutError) as error:
             raise ours(tls.meaning(error)) from error
         except BrokerError as error:
             raise ours(error) from error
@@ -230,7 +229,7 @@ class _SyncSecured(SyncBase):
         plain = super()._connect()
         try:
             return tls.context(self.tls).wrap_socket(plain, server_hostname=self.host)
-        except ssl.SSLError as error:
+        except (ssl.SSLError, TimeoutError) as error:
             plain.close()
             raise ours(tls.meaning(error)) from error
         except BrokerError as error:

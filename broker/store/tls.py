@@ -83,8 +83,14 @@ _MEANINGS = (
 """What OpenSSL says → what it means, the more telling first."""
 
 
-def meaning(error: ssl.SSLError) -> BrokerError:
+def meaning(error: ssl.SSLError | TimeoutError) -> BrokerError:
     """Return what a failed handshake means, and what to do."""
+    if not isinstance(error, ssl.SSLError):
+        # A plain Redis waits for the end of a line that never comes.
+        return StoreUnavailable(
+            "Nobody answered with TLS in time: Redis cannot be reached, or does not speak TLS on this port; "
+            "then write redis for rediss, or use its TLS port."
+        )
     said = f"{error.reason} {getattr(error, 'verify_message', '')} {error}"
     for word, means in _MEANINGS:
         if word in said:
