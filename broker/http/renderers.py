@@ -21,12 +21,15 @@ class ListenRenderer:
         self._id = request_id
         self._tail = modern_tail(request_id)
 
+    def cue(self, topic: Topic[Cue], position: Position | None) -> bytes:
+        """Return the frame of one topic."""
+        del position
+        return topic.wire.modern + self._tail
+
     def cues(self, taken: Taken, position: Position | None) -> bytes:
         """Return one frame per topic; the modern era has no event ids."""
         del position
         tail = self._tail
-        if len(taken) == 1:
-            return taken[0][0].wire.modern + tail
         return b"".join([topic.wire.modern + tail for topic, _ in taken])
 
     def ending(self, retry_ms: int | None) -> bytes:
@@ -42,6 +45,12 @@ class GetRenderer:
 
     def __init__(self, session: SessionId) -> None:
         self._tag = eventid.tag(session)
+
+    def cue(self, topic: Topic[Cue], position: Position | None) -> bytes:
+        """Return the frame of one topic; without an id where nothing can be proven."""
+        if position is None:
+            return HANDSHAKE_PLAIN + topic.wire.handshake
+        return handshake_head(eventid.format(self._tag, position.epoch, position.n)) + topic.wire.handshake
 
     def cues(self, taken: Taken, position: Position | None) -> bytes:
         """Return one frame per topic; without an id where nothing can be proven."""

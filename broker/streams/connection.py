@@ -51,6 +51,10 @@ class Position(Protocol):
 class Renderer(Protocol[W]):
     """A dialect's bytes for one connection."""
 
+    def cue(self, topic: Topic[W], position: Position | None) -> bytes:
+        """Return the frame that tells of `topic`, of which nothing older waits: `cues` of one."""
+        ...
+
     def cues(self, taken: Sequence[tuple[Topic[W], int | None]], position: Position | None) -> bytes:
         """Return the frames that tell of `taken`; without ids where `position` is None."""
         ...
@@ -154,10 +158,19 @@ class Connection(Generic[W]):
         writer = self.writer
         if writer is None or not self.is_open or writer.is_blocked or self.ending is not None:
             return 0
-        taken = self.backlog.take()
+        backlog = self.backlog
+        waiting = backlog.waiting
+        if waiting is None:
+            return 0
+        position = self.position if self.is_settled and self.position.is_settled else None
+        if isinstance(waiting, tuple) and not waiting[0].is_held:
+            # Backlog.take, for the commonest case: 0.3 µs of 3.
+            backlog.waiting = None
+            writer.write(self.renderer.cue(waiting[0], position))
+            return 1
+        taken = backlog.take()
         if taken:
-            is_proof = self.is_settled and self.position.is_settled
-            writer.write(self.renderer.cues(taken, self.position if is_proof else None))
+            writer.write(self.renderer.cues(taken, position))
         return len(taken)
 
     def keep_alive(self, now: float, write_deadline: float) -> None:

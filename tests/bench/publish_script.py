@@ -5,7 +5,7 @@
 Measured is the CPU time of the server's process, since Redis is what all tenants share. Rounds of both kinds
 alternate, and only their ratio counts: times drift by 30 % between runs. "alone" waits for each answer,
 "piped" sends 16 at once, where the system calls are shared and the commands themselves stand out.
-The aim is 2.5 times at most (design section 3, "Publish script").
+The aim is 4 times at most, and 2 for what is unchanged (docs/adr/0003).
 """
 
 import statistics
