@@ -21,7 +21,7 @@ class Backlog(Generic[W]):
 
     def __init__(self) -> None:
         self.waiting: tuple[Topic[W], int] | dict[Topic[W], int] | None = None
-        """What waits, and since when: nothing, one topic, or several. For this module, the hub and connections only.
+        """What waits, and since when: nothing, one topic, or several. For the hub and connections only.
 
         One is by far the commonest, and a tuple that the hub makes once for all watchers of a key: where
         each had a dict of its own, adding and taking cost 1.5 µs a cue, and now 0.5.
