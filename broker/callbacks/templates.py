@@ -44,6 +44,11 @@ class TemplateSet:
                 return declared, found if isinstance(found, BadValue) else None
         return None
 
+    @property
+    def wants_demand(self) -> bool:
+        """Whether any group asks who is watched."""
+        return bool(self.fixed) or any(one.declaration.wants_demand for _, one in self.ordered)
+
     def get(self, text: str) -> Declared | None:
         """Return the template with this text."""
         return next((declared for template, declared in self.ordered if template.text == text), None)

@@ -71,8 +71,7 @@ class Hub(Generic[W]):
         self._topics: dict[ResourceKey, Topic[W]] = {}
         self.watched: set[bytes] = set()
         """What is watched, by its `log.watched_name`: most entries of a log are passed over by it."""
-        self.generation = 0
-        """Rises with each change of what is watched, so that who looks again can see that nothing did."""
+        self._fresh: dict[ResourceKey, None] = {}
         self._subscriptions = 0
         self._cued_lists: dict[Topic[W], None] = {}
         self.coalesced = 0
@@ -105,7 +104,7 @@ class Hub(Generic[W]):
         if topic is None:
             topic = self._topics[key] = Topic(key, self._encode(key))
             self.watched.add(watched_name(*key))
-            self.generation += 1
+            self._fresh[key] = None
         if watcher not in topic.watchers:
             topic.watchers[watcher] = None
             self._subscriptions += 1
@@ -120,7 +119,13 @@ class Hub(Generic[W]):
             if not topic.watchers and self._topics.get(topic.key) is topic:
                 del self._topics[topic.key]
                 self.watched.discard(watched_name(*topic.key))
-                self.generation += 1
+                self._fresh.pop(topic.key, None)
+
+    def take_fresh(self) -> list[ResourceKey]:
+        """Return what is watched and was not when this was asked last."""
+        fresh = list(self._fresh)
+        self._fresh.clear()
+        return fresh
 
     def dispatch(self, entry: Entry, tick: int) -> int:
         """Mark everybody whom `entry` concerns; returns how many cues that owes.
