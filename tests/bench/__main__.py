@@ -82,7 +82,7 @@ async def everything(wanted: Sequence[str], writer: Writer, *, is_smoke: bool) -
     pairs, rounds, totals = (1, 1, TOTALS[:2]) if is_smoke else (5, 2, TOTALS)
     others = {
         "read": (pairs * 2, lambda: asking.reads(pairs, 500 if is_smoke else 3000)),
-        "page": (len(totals) * rounds, lambda: asking.pages(totals, 200 if is_smoke else 2000, rounds)),
+        "page": (len(totals) * rounds, lambda: asking.pages(totals, 200 if is_smoke else 500, rounds)),
     }
     taken = {name: other for name, other in others.items() if not wanted or name in wanted}
     progress = Progress(writer, turns(chosen) + sum(count for count, _ in taken.values()))

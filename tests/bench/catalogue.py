@@ -124,11 +124,11 @@ def _growth() -> list[Scenario]:
     )  # fmt: skip
     uris = _grown(
         (2000, 20_000, 100_000), lambda _: broker(),
-        lambda n: replace(MANY_URIS, audience=Audience(2000, n, each=n // 2000)), 2,
+        lambda n: replace(MANY_URIS, audience=Audience(2000, n, each=n // 2000), at_once=8), 2,
     )  # fmt: skip
     tenants = _grown(
         (1, 10, 100, 1000), lambda _: broker(),
-        lambda n: replace(MANY_URIS, audience=Audience(2000, 2000 // n, tenants=n)), 2,
+        lambda n: replace(MANY_URIS, audience=Audience(2000, 2000 // n, tenants=n), at_once=8), 2,
     )  # fmt: skip
     tailed = [
         *_grown((1, 3, 10, 30), crowd, lambda _: TAILED, 2),

@@ -37,6 +37,8 @@ class Load:
     receive_buffer: int = 0
     """Bytes of a client's socket buffer; 0 leaves it to the kernel."""
 
+    at_once: int = 0
+    """Streams that are being opened at once; 0 leaves it to the load generator (64)."""
     patience: Mapping[str, int] = field(default_factory=dict[str, int])
     """How long the load generator waits for what, where that is not its own choice (loadgen/main.c)."""
 
@@ -64,6 +66,7 @@ class Load:
             "gap-us": self.gap_us,
             "slow-ms": self.slow_ms,
             "receive-buffer": self.receive_buffer,
+            "at-once": self.at_once,
             **self.patience,
         }
         return {name: value for name, value in given.items() if value}

@@ -56,8 +56,8 @@ static void watch(int fd, uint32_t events, void *whose, int how) {
         die("epoll: %s", strerror(errno));
 }
 
-int door_connect(long number) {
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+int door_connect(long number, int waits) {
+    int fd = socket(AF_INET, SOCK_STREAM | (waits ? 0 : SOCK_NONBLOCK), 0);
     if (fd < 0)
         die("a socket: %s (ulimit -n?)", strerror(errno));
     if (receive_buffer)
@@ -188,7 +188,7 @@ void streams_open(stream *from, long count, int at_once) {
         while (next < count && next - (ready_count - before) < at_once) {
             stream *s = &from[next++];
             book_forget(s);
-            s->fd = door_connect(s->number);
+            s->fd = door_connect(s->number, 0);
             watch(s->fd, EPOLLIN | EPOLLOUT, s, EPOLL_CTL_ADD);
         }
         pump(20);

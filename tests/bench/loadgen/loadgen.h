@@ -118,6 +118,7 @@ extern int is_paused;
 extern long ready_count;
 
 void doors_add(char *list);
+int door_connect(long number, int waits);   /* waits: until it is connected */
 void publisher_connect(char *address);
 void publisher_send(const record *r);
 long publisher_waiting(void);     /* bytes not yet handed to the kernel */
@@ -131,7 +132,6 @@ void streams_close(stream *from, long count);
 /* -- ask.c: requests and answers on kept connections ----------------------------------------------------------- */
 
 void ask(const plan *requests, int connections, long total, const char *expected, const group *servers,
-         const group *stores, double rate);
-int door_connect(long number);
+         const group *stores);
 
 #endif

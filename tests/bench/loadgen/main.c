@@ -250,7 +250,7 @@ int main(int count, char **words) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     if (answers) {
-        ask(&streams, (int)connections, answers, expected, &servers, &stores, wanted.rate);
+        ask(&streams, (int)connections, answers, expected, &servers, &stores);
         return 0;
     }
     if ((long)files.rlim_cur < streams.count + 100)
