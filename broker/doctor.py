@@ -8,12 +8,12 @@ import enum
 import resource
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+from dataclasses import dataclass, replace
 
 from broker import settings as environment
 from broker.core.errors import BrokerError, Misconfigured
 from broker.settings import Settings
+from broker.store.address import parse
 from broker.store.checkup import Facts, examine
 from broker.store.client import Connect, keys_at
 
@@ -77,14 +77,16 @@ def surroundings(settings: Settings) -> Iterator[Finding]:
 
 async def redis(url: str, settings: Settings) -> list[Finding]:
     """Return what there is to say of the Redis at `url`."""
-    parts = urlsplit(url)
     findings: list[Finding] = []
-    if parts.hostname:
+    for host in dict.fromkeys(host for host, _ in parse(url, settings.redis.access).hosts):
         try:
-            findings.append(await _resolved(parts.hostname))
+            findings.append(await _resolved(host))
         except OSError as error:
-            why = f"{parts.hostname} has no address ({error.strerror})."
-            return [_bad("DNS", why, "Check the name in BROKER_REDIS_URL, and that DNS is allowed out.")]
+            why = f"{host} has no address ({error.strerror})."
+            advice = "Check the name in BROKER_REDIS_URL, and that DNS is allowed out."
+            findings.append(_bad("DNS", why, advice))
+    if findings and all(finding.verdict is Verdict.BAD for finding in findings):
+        return findings
     how = Connect(
         url,
         keys_at(url, settings.prefix),
@@ -93,11 +95,11 @@ async def redis(url: str, settings: Settings) -> list[Finding]:
         access=settings.redis.access,
     )
     try:
-        facts = await examine(how)
+        nodes = await examine(how)
     except BrokerError as error:
         advice = "Check that it is up, its port, TLS (rediss://), user and password, and what is between."
         return [*findings, _bad("Redis", str(error), advice)]
-    return [*findings, *judged(facts)]
+    return [*findings, *(finding for facts in nodes for finding in judged(facts))]
 
 
 async def _resolved(host: str) -> Finding:
@@ -108,12 +110,15 @@ async def _resolved(host: str) -> Finding:
 
 def judged(facts: Facts) -> Iterator[Finding]:
     """Yield what the facts mean."""
+    for finding in _judged(facts):
+        yield replace(finding, fact=f"{facts.node}: {finding.fact}") if facts.node else finding
+
+
+def _judged(facts: Facts) -> Iterator[Finding]:
     name = f"{facts.product} {'.'.join(map(str, facts.version))}"
     if facts.version < OLDEST[facts.product]:
         oldest = ".".join(map(str, OLDEST[facts.product]))
         yield _bad("Redis", f"{name} is too old.", f"Use {facts.product} {oldest} or newer.")
-    elif facts.is_cluster:
-        yield _bad("Redis", f"{name} is a cluster.", "This release needs a single primary; use one.")
     elif facts.role != "master":
         yield _bad("Redis", f"{name} is a read-only replica.", "Give the address of the primary.")
     else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from broker.store.client import Connect, commands
+from broker.store.client import Connect, commands, node_of
 from broker.store.errors import translated
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ class Facts:
     product: str
     version: tuple[int, ...]
     role: str
-    is_cluster: bool
     ping_median: float
     ping_worst: float
     clock_ahead: float
@@ -40,44 +39,57 @@ class Facts:
     replicas: int
     refused: dict[str, str]
     """What may not be done, and in which words Redis refused it."""
+    node: str = ""
+    """Which of several; "" of a single one."""
 
 
-async def examine(how: Connect) -> Facts:
-    """Connect as a replica does, and look.
+async def examine(how: Connect) -> list[Facts]:
+    """Connect as a replica does, and look: on a cluster at each node that has a log.
 
     Raises:
         StoreUnavailable, WrongStore: with what is wrong, from store/errors.py.
     """
     redis = commands(how)
     try:
+        logs = [how.keys.log(number) for number in range(how.keys.logs)]
         with translated():
-            await cast("Any", redis).ping()
-            pings = [await _ping(redis) for _ in range(PINGS)]
-            info: dict[str, Any] = await cast("Any", redis).info()
-            before = time.time()
-            seconds, micros = await cast("Any", redis).time()
-            ahead = seconds + micros / 1e6 - (before + time.time()) / 2
-            refused = await _refused(redis, f"{how.keys.prefix}:doctor:{secrets.token_hex(4)}")
-            append_only = await _configured(redis, "appendonly")
-        pings.sort()
-        valkey = info.get("valkey_version")
-        return Facts(
-            product="Valkey" if valkey else "Redis",
-            version=_version(str(valkey or info["redis_version"])),
-            role=str(info["role"]),
-            is_cluster=bool(info.get("cluster_enabled")),
-            ping_median=pings[len(pings) // 2],
-            ping_worst=pings[-1],
-            clock_ahead=ahead,
-            max_memory=int(info.get("maxmemory", 0)),
-            used_memory=int(info.get("used_memory", 0)),
-            eviction=str(info.get("maxmemory_policy", "noeviction")),
-            is_append_only=None if append_only is None else append_only == "yes",
-            replicas=int(info.get("connected_slaves", 0)),
-            refused=refused,
-        )
+            nodes = {log: await node_of(redis, log) for log in logs}
+        first = {id(node.connection_pool): (node, log) for log, node in reversed(nodes.items())}
+        return [await _examine(node, f"{log}:doctor:{secrets.token_hex(4)}") for node, log in first.values()]
     finally:
         await redis.aclose()
+
+
+async def _examine(redis: Redis, scratch: str) -> Facts:
+    with translated():
+        await cast("Any", redis).ping()
+        pings = [await _ping(redis) for _ in range(PINGS)]
+        info: dict[str, Any] = await cast("Any", redis).info()
+        before = time.time()
+        seconds, micros = await cast("Any", redis).time()
+        ahead = seconds + micros / 1e6 - (before + time.time()) / 2
+        refused = await _refused(redis, scratch)
+        append_only = await _configured(redis, "appendonly")
+    pings.sort()
+    valkey = info.get("valkey_version")
+    is_cluster = bool(info.get("cluster_enabled"))
+    where = redis.connection_pool.connection_kwargs
+    host, port = where.get("host"), where.get("port")
+    return Facts(
+        product="Valkey" if valkey else "Redis",
+        version=_version(str(valkey or info["redis_version"])),
+        role=str(info["role"]),
+        ping_median=pings[len(pings) // 2],
+        ping_worst=pings[-1],
+        clock_ahead=ahead,
+        max_memory=int(info.get("maxmemory", 0)),
+        used_memory=int(info.get("used_memory", 0)),
+        eviction=str(info.get("maxmemory_policy", "noeviction")),
+        is_append_only=None if append_only is None else append_only == "yes",
+        replicas=int(info.get("connected_slaves", 0)),
+        refused=refused,
+        node=f"{host}:{port}" if is_cluster else "",
+    )
 
 
 async def _ping(redis: Redis) -> float:

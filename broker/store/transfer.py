@@ -71,7 +71,7 @@ async def tenants(redis: "Redis", keys: Keys) -> list[TenantId]:
     """
     found: set[TenantId] = set()
     nodes = [await node_of(redis, keys.expiry(number)) for number in range(keys.logs)]
-    for node in {id(node): node for node in nodes}.values():
+    for node in {id(node.connection_pool): node for node in nodes}.values():
         cursor = 0
         while True:
             with translated():
