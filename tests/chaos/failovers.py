@@ -16,23 +16,31 @@ TENANT = TENANTS[0]
 
 
 def _crash(storm: Storm) -> RedisServer:
-    """Kill the primary; returns the next."""
+    """Kill the primary; returns it."""
     shape = storm.shape
     if isinstance(shape, Sentinel):
-        return shape.redis.until_moved(shape.redis.kill())
+        return shape.redis.kill()
     assert isinstance(shape, Cluster)
-    slot = shape.slot(TENANT)
-    return shape.redis.until_moved(slot, shape.redis.kill(slot))
+    return shape.redis.kill(shape.slot(TENANT))
 
 
 def _stop(storm: Storm) -> RedisServer:
-    """Stop the primary's clock; returns the next."""
+    """Stop the primary's clock; returns it."""
     shape = storm.shape
     if isinstance(shape, Sentinel):
-        return shape.redis.until_moved(shape.redis.pause())
+        return shape.redis.pause()
     assert isinstance(shape, Cluster)
-    slot = shape.slot(TENANT)
-    return shape.redis.until_moved(slot, shape.redis.pause(slot))
+    return shape.redis.pause(shape.slot(TENANT))
+
+
+def _until_moved(storm: Storm, old: RedisServer) -> RedisServer:
+    """Wait until another server is the primary; returns it."""
+    shape = storm.shape
+    if isinstance(shape, Sentinel):
+        return shape.redis.until_moved(old)
+    assert isinstance(shape, Cluster)
+    assert isinstance(old, Node)
+    return shape.redis.until_moved(shape.slot(TENANT), old)
 
 
 def _ask(storm: Storm) -> RedisServer:
@@ -45,22 +53,21 @@ def _ask(storm: Storm) -> RedisServer:
 
 
 async def fail_over_crashed(storm: Storm, rng: random.Random) -> None:
-    publishing = asyncio.create_task(storm.burst(rng))
-    await asyncio.sleep(rng.uniform(0, 0.01))
-    await asyncio.to_thread(_crash, storm)
-    await publishing
+    async with storm.publishing(rng):
+        old = await asyncio.to_thread(_crash, storm)
+    await asyncio.to_thread(_until_moved, storm, old)
 
 
 async def fail_over_stopped(storm: Storm, rng: random.Random) -> None:
-    await storm.burst(rng)
-    publishing = asyncio.create_task(storm.burst(rng))
-    await asyncio.to_thread(_stop, storm)
-    await publishing
+    async with storm.publishing(rng):
+        old = await asyncio.to_thread(_stop, storm)
+    await asyncio.to_thread(_until_moved, storm, old)
 
 
 async def fail_over_asked(storm: Storm, rng: random.Random) -> None:
     """Publish all the time: the old primary takes writes until it is told that it is none."""
-    moving = asyncio.create_task(asyncio.to_thread(_ask, storm))
+    async with storm.publishing(rng):
+        moving = asyncio.create_task(asyncio.to_thread(_ask, storm))
     await storm.burst(rng, 8)
     await moving
 
@@ -68,20 +75,18 @@ async def fail_over_asked(storm: Storm, rng: random.Random) -> None:
 async def stop_briefly(storm: Storm, rng: random.Random) -> None:
     """Stop the primary's clock, and let it go on before anybody takes its place."""
     server = await asyncio.to_thread(storm.shape.server, TENANT)
-    server.pause()
-    publishing = asyncio.create_task(storm.burst(rng))
+    async with storm.publishing(rng):
+        server.pause()
     await asyncio.sleep(rng.uniform(0.1, 0.7))
     server.resume()
-    await publishing
 
 
 async def reshard(storm: Storm, rng: random.Random) -> None:
     """Move the slot of a log, and all keys in it, to another primary, under publishes."""
     shape = storm.shape
     assert isinstance(shape, Cluster)
-    publishing = asyncio.create_task(storm.burst(rng))
-    await asyncio.to_thread(lambda: shape.redis.reshard(shape.slot(TENANT), _other(shape, rng)))
-    await publishing
+    async with storm.publishing(rng):
+        await asyncio.to_thread(lambda: shape.redis.reshard(shape.slot(TENANT), _other(shape, rng)))
 
 
 async def hold_migration(storm: Storm, rng: random.Random) -> None:
@@ -89,7 +94,8 @@ async def hold_migration(storm: Storm, rng: random.Random) -> None:
     shape = storm.shape
     assert isinstance(shape, Cluster)
     slot, target = shape.slot(TENANT), await asyncio.to_thread(_other, shape, rng)
-    source = await asyncio.to_thread(shape.redis.begin_migration, slot, target)
+    async with storm.publishing(rng):
+        source = await asyncio.to_thread(shape.redis.begin_migration, slot, target)
     try:
         await storm.burst(rng)
         await asyncio.sleep(rng.uniform(0.2, 2))

@@ -24,8 +24,9 @@ def _way(storm: Storm, rng: random.Random) -> FaultProxy:
 async def refuse(storm: Storm, rng: random.Random) -> None:
     """End all connections and accept no new one for a while."""
     proxy = _way(storm, rng)
-    proxy.refuse()
-    proxy.reset()
+    async with storm.publishing(rng):
+        proxy.refuse()
+        proxy.reset()
     await storm.burst(rng)
     await asyncio.sleep(rng.uniform(0, 3))
     proxy.pass_all()
@@ -41,10 +42,9 @@ async def close(storm: Storm, rng: random.Random) -> None:
 
 async def _break(storm: Storm, rng: random.Random, how: Callable[[FaultProxy], None]) -> None:
     """End all connections while something is published."""
-    publishing = asyncio.create_task(storm.burst(rng))
-    await asyncio.sleep(rng.uniform(0, 0.01))
-    await asyncio.to_thread(how, _way(storm, rng))
-    await publishing
+    proxy = _way(storm, rng)
+    async with storm.publishing(rng):
+        await asyncio.to_thread(how, proxy)
 
 
 async def swallow_both(storm: Storm, rng: random.Random) -> None:

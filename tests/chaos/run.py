@@ -19,7 +19,7 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.ledger import Key
 from tests.chaos.plan import Group, shown
 from tests.chaos.report import Run
-from tests.chaos.shape import SHAPES, command, keys_of, version
+from tests.chaos.shape import SHAPES, command, probe, version
 from tests.chaos.storm import LIVE, REPLICAS, TENANTS, URIS, Storm, logs, now, populate, storm
 from tests.support.follower import Follower
 from tests.support.redis_server import NoServer
@@ -134,9 +134,8 @@ class Runner:
     async def _answers(self) -> bool:
         """Whether the server that has the keys takes a write."""
         shape = self.storm.shape
-        probe = ("SET", f"{keys_of(shape, LIVE)[0]}:probe", "1", "EX", "60")
         try:
-            await asyncio.to_thread(lambda: command(shape.server(LIVE), *probe))
+            await asyncio.to_thread(lambda: command(shape.server(LIVE), *probe(shape, LIVE)))
         except (redis.RedisError, NoServer):
             return False
         return True

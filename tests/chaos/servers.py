@@ -10,7 +10,7 @@ import redis
 
 from broker.core.identity import ResourceKey, TenantId
 from tests.chaos.fault import ERROR, SILENT, Fault
-from tests.chaos.shape import Standalone, command, keys_of
+from tests.chaos.shape import Standalone, command, keys_of, probe
 from tests.chaos.storm import TENANTS, Storm
 from tests.support.process import free_port
 from tests.support.redis_server import RedisServer
@@ -37,18 +37,13 @@ async def _refused(server: RedisServer, word: str, *words: object) -> None:
     assert word.lower() in str(answer).lower(), f"{words[0]} was not refused with {word}: {answer!r}"
 
 
-def _write(storm: Storm) -> tuple[object, ...]:
-    """Return a harmless write into the slot that is being hurt."""
-    return ("SET", keys_of(storm.shape, TENANTS[0])[0] + ":probe", "1", "EX", "60")
-
-
 async def crash(storm: Storm, rng: random.Random) -> None:
     """Kill it under publishes, and start it with what was on its disk: all that it acknowledged."""
     server = await _server(storm)
-    publishing = asyncio.create_task(storm.burst(rng))
-    await asyncio.sleep(rng.uniform(0, 0.01))
-    await asyncio.to_thread(server.restart)
-    await publishing
+    async with storm.publishing(rng):
+        await asyncio.to_thread(server.kill)
+    await asyncio.sleep(rng.uniform(0, 0.5))
+    await asyncio.to_thread(server.start)
 
 
 async def empty(storm: Storm, rng: random.Random) -> None:
@@ -100,7 +95,6 @@ async def load(storm: Storm, rng: random.Random) -> None:
     with server.client() as client:
         untyped = cast("Any", client)
         await until(lambda: not untyped.info("persistence")["aof_rewrite_in_progress"], "the log rewritten")
-    await storm.burst(rng)
     options = server.options
     slowly = (
         "--key-load-delay",
@@ -109,7 +103,8 @@ async def load(storm: Storm, rng: random.Random) -> None:
         "1024",
     )
     server.options = (*options, *slowly)
-    await asyncio.to_thread(server.kill)
+    async with storm.publishing(rng):
+        await asyncio.to_thread(server.kill)
     starting = asyncio.create_task(asyncio.to_thread(server.start))
     try:
         await until(lambda: asyncio.to_thread(_is_loading, server), "it says LOADING")
@@ -137,7 +132,8 @@ async def busy(storm: Storm, rng: random.Random) -> None:
     """Run somebody's endless script for a second, so that everybody else is told BUSY; then kill it."""
     server = await _server(storm)
     await _do(server, "CONFIG", "SET", "busy-reply-threshold", "100")
-    script = asyncio.create_task(_do(server, "EVAL", "while true do end", 0))
+    async with storm.publishing(rng):
+        script = asyncio.create_task(_do(server, "EVAL", "while true do end", 0))
     try:
         await until(lambda: asyncio.to_thread(_is_busy, server), "it says BUSY")
         await storm.burst(rng)
@@ -159,10 +155,10 @@ def _is_busy(server: RedisServer) -> bool:
 
 async def out_of_memory(storm: Storm, rng: random.Random) -> None:
     server = await _server(storm)
-    await storm.burst(rng)
-    await _do(server, "CONFIG", "SET", "maxmemory", "1")
+    async with storm.publishing(rng):
+        await _do(server, "CONFIG", "SET", "maxmemory", "1")
     try:
-        await _refused(server, "memory", *_write(storm))
+        await _refused(server, "memory", *probe(storm.shape, TENANTS[0]))
         await storm.burst(rng)
         await asyncio.sleep(rng.uniform(0, 1.5))
     finally:
@@ -172,10 +168,10 @@ async def out_of_memory(storm: Storm, rng: random.Random) -> None:
 async def read_only(storm: Storm, rng: random.Random) -> None:
     """Make it a replica of nobody, as a failover that went wrong; then a primary again."""
     server = await _server(storm)
-    await storm.burst(rng)
-    await _do(server, "REPLICAOF", "127.0.0.1", free_port())
+    async with storm.publishing(rng):
+        await _do(server, "REPLICAOF", "127.0.0.1", free_port())
     try:
-        await _refused(server, "ReadOnly", *_write(storm))
+        await _refused(server, "ReadOnly", *probe(storm.shape, TENANTS[0]))
         await storm.burst(rng)
         await asyncio.sleep(rng.uniform(0, 1.5))
     finally:
@@ -185,10 +181,10 @@ async def read_only(storm: Storm, rng: random.Random) -> None:
 async def no_replicas(storm: Storm, rng: random.Random) -> None:
     """Let it want more replicas than there are before it writes."""
     server = await _server(storm)
-    await storm.burst(rng)
-    await _do(server, "CONFIG", "SET", "min-replicas-to-write", "7")
+    async with storm.publishing(rng):
+        await _do(server, "CONFIG", "SET", "min-replicas-to-write", "7")
     try:
-        await _refused(server, "NOREPLICAS", *_write(storm))
+        await _refused(server, "NOREPLICAS", *probe(storm.shape, TENANTS[0]))
         await storm.burst(rng)
         await asyncio.sleep(rng.uniform(0, 1.5))
     finally:
@@ -196,7 +192,8 @@ async def no_replicas(storm: Storm, rng: random.Random) -> None:
 
 
 async def forget_scripts(storm: Storm, rng: random.Random) -> None:
-    await _do(await _server(storm), "SCRIPT", "FLUSH")
+    async with storm.publishing(rng):
+        await _do(await _server(storm), "SCRIPT", "FLUSH")
     await storm.burst(rng)
 
 
@@ -226,7 +223,8 @@ async def pause_clients(storm: Storm, rng: random.Random) -> None:
     """Let it answer nobody for a while, as under a heavy load or a fork of a large process."""
     server = await _server(storm)
     ms = rng.randint(300, 3000)
-    await _do(server, "CLIENT", "PAUSE", ms, "ALL")
+    async with storm.publishing(rng):
+        await _do(server, "CLIENT", "PAUSE", ms, "ALL")
     began = time.monotonic()
     publishing = asyncio.create_task(storm.burst(rng))
     await asyncio.to_thread(until_sync, lambda: _answers(server), "it answers again")
@@ -243,10 +241,9 @@ def _answers(server: RedisServer) -> bool:
 
 async def kill_clients(storm: Storm, rng: random.Random) -> None:
     """Let it close every connection that it has."""
-    publishing = asyncio.create_task(storm.burst(rng))
-    await asyncio.sleep(rng.uniform(0, 0.01))
-    await _do(await _server(storm), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    await publishing
+    server = await _server(storm)
+    async with storm.publishing(rng):
+        await _do(server, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
 
 # What answers nobody for long may be replaced by sentinels or a cluster, and then it may lose writes.

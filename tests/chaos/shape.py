@@ -167,6 +167,20 @@ def command(server: RedisServer, *words: object) -> Any:
         return cast("Any", client).execute_command(*words)
 
 
+def probe(shape: Shape, tenant: str) -> tuple[object, ...]:
+    """Return a harmless write to where a tenant's keys are."""
+    return ("SET", f"{keys_of(shape, tenant)[0]}:probe", "1", "EX", "60")
+
+
+def until_synced(shape: Shape, tenant: str) -> None:
+    """Wait until the replicas of the server that has a tenant's keys have all that it has."""
+    with redis.Redis(port=shape.server(tenant).port, socket_timeout=5) as client:
+        untyped = cast("Any", client)
+        untyped.execute_command(*probe(shape, tenant))
+        wanted = untyped.info("replication")["connected_slaves"]
+        assert untyped.wait(wanted, 4000) >= wanted, f"{shape.name}: a replica does not follow"
+
+
 class _Startable(Protocol):
     def __enter__(self) -> Self: ...
 

@@ -23,7 +23,7 @@ import httpx
 from broker.core.errors import BrokerError
 from tests.chaos import worker
 from tests.chaos.ledger import Key, Ledger
-from tests.chaos.shape import Shape
+from tests.chaos.shape import Shape, until_synced
 from tests.support.fault_proxy import FaultProxy
 from tests.support.follower import Follower, close_all
 from tests.support.mcp import Handshake, Modern, RpcError, new_http
@@ -82,6 +82,29 @@ class Storm:
         """Publish to different resources at once; what is refused is not published."""
         keys = self.keys(rng, count or rng.randint(2, 6))
         await asyncio.gather(*(self.publish(key, is_removal=rng.random() < 0.05) for key in keys))
+
+    @asynccontextmanager
+    async def publishing(self, rng: random.Random) -> AsyncGenerator[None]:
+        """Publish around what the block does, which must be short: before anybody can hear it, or meanwhile.
+
+        What no broker has heard when the block begins, Redis and its replicas have.
+        """
+        if rng.random() < 0.5:
+            burst = asyncio.create_task(self.burst(rng))
+            await asyncio.sleep(rng.uniform(0, 0.01))
+            yield
+            await burst
+            return
+        for replica in self.fleet.replicas:
+            replica.process.pause()
+        try:
+            await self.burst(rng)
+            for tenant in TENANTS:
+                await asyncio.to_thread(until_synced, self.shape, tenant)
+            yield
+        finally:
+            for replica in self.fleet.replicas:
+                replica.process.resume()
 
     async def publish(self, key: Key, *, is_removal: bool = False) -> bool:
         """Publish something new, or remove it; returns whether that was acknowledged."""
