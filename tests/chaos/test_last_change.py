@@ -16,7 +16,7 @@ from tests.chaos.run import run
 from tests.chaos.shape import SHAPES
 
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
-STEPS = int(os.environ.get("CHAOS_STEPS", "12"))
+STEPS = int(os.environ.get("CHAOS_STEPS", "9"))
 BUSY = 4.0
 """Seconds above what is promised: two cores, and other tests on them. `make chaos` allows none."""
 
