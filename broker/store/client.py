@@ -246,16 +246,11 @@ def _node_pool(how: Connect, host: Host, size: int, timeout: float) -> BlockingC
     )
 
 
-def _bare(how: Connect, host: Host) -> Redis:
-    """Return a client of one node that adopts nothing: it asks where the slots are."""
-    make = cast("Any", BlockingConnectionPool)  # its keyword arguments are untyped
-    pool = make(
-        connection_class=connection_class(how.address, Course()),
-        max_connections=1,
-        retry=Retry(NoBackoff(), 0),
-        **_options(how, how.connect_timeout, host),
-    )
-    return Redis.from_pool(pool)
+def _bare(how: Connect, host: Host) -> Any:
+    """Return a connection to one node that adopts nothing: it asks where the slots are."""
+    options = _options(how, how.connect_timeout, host)
+    del options["timeout"]
+    return connection_class(how.address, Course())(retry=Retry(NoBackoff(), 0), **options)
 
 
 def _node_pool_sync(how: Connect, host: Host) -> SyncBlockingPool:

@@ -52,9 +52,9 @@ MakePool = Callable[[Host], BlockingConnectionPool]
 
 
 class Topology:
-    """Where a cluster's slots are. `bare` makes a client that may ask any node, and adopts nothing."""
+    """Where a cluster's slots are. `bare` makes a connection to any node, which adopts nothing."""
 
-    def __init__(self, seeds: Sequence[Host], keys: Keys, bare: Callable[[Host], Redis]) -> None:
+    def __init__(self, seeds: Sequence[Host], keys: Keys, bare: Callable[[Host], Any]) -> None:
         self.map = SlotMap()
         self.numbers = {slot_of(keys.log(number)): number for number in range(keys.logs)}
         """Slot → the log in it."""
@@ -133,11 +133,14 @@ class Topology:
         raise failure
 
     async def _ask(self, host: Host) -> tuple[Host, Any]:
-        client = self._bare(host)
+        connection = self._bare(host)
         try:
-            return host, await cast("Any", client).execute_command("CLUSTER", "SLOTS")
+            await connection.connect()
+            await connection.send_command("CLUSTER", "SLOTS", check_health=False)
+            return host, await connection.read_response()
         finally:
-            await client.aclose()
+            # At once: who asked may have its answer from another node, and cancels us.
+            await connection.disconnect(nowait=True)
 
     async def _drop(self, host: Host) -> None:
         _log.warning("cluster_node_dropped", extra={"node": f"{host[0]}:{host[1]}"})

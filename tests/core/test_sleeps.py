@@ -19,6 +19,7 @@ REASONS = {
     "replicas/test_leaving.py": "requests and publishes at a pace, beside a drain",
     "replicas/test_takeover.py": "publishes again and again until an id proves something",
     "soak": "load comes at a pace, and is sampled at one",
+    "store/test_sentinel.py": "publishes and reads again and again while a primary moves",
     "support/fault_proxy.py": "the delay of a slow network is what it makes",
     "support/follower.py": "a client waits before it opens its stream again",
     "support/wait.py": "polls, under a ceiling",

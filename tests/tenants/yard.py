@@ -8,9 +8,8 @@ import httpx
 
 from broker.core.access import PUBLISH, READ
 from broker.core.identity import TenantId
-from broker.store.client import Client
+from broker.store.client import Client, keys_at
 from broker.store.control import Control
-from broker.store.keys import Keys
 from tests.support.mcp import Handshake, Modern
 from tests.support.replica import Fleet
 
@@ -61,7 +60,7 @@ class Yard:
     def __init__(self, fleet: Fleet, redis: Client) -> None:
         self.fleet = fleet
         self.redis = redis
-        self.keys = Keys(fleet.prefix)
+        self.keys = keys_at(fleet.redis_url, fleet.prefix)
         self.control = Control(redis, self.keys)
         self._callers: list[Caller] = []
 
