@@ -24,7 +24,7 @@ class Backlog(Generic[W]):
         """What waits, and since when: nothing, one topic, or several. For the hub and connections only.
 
         One is by far the commonest, and a tuple that the hub makes once for all watchers of a key: where
-        each had a dict of its own, adding and taking cost 1.5 µs a cue, and now 0.5.
+        each had a dict of its own, marking and taking cost 1.1 µs a cue, and now 0.27.
         """
 
     def __len__(self) -> int:

@@ -226,7 +226,7 @@ class Cursor:
 
         `batch` holds ids and fields as they were read, `watched` the `watched_name` of each watched key. What
         does not follow, shows in a list or has another shape is left to `decode` and `follow`. An entry costs
-        0.8 µs, where these two and the hub's look cost 8.
+        0.6 µs, where these two and the hub's look cost 4.
         """
         if not self.is_anchored:
             return start

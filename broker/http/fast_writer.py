@@ -1,7 +1,7 @@
 """The fast way to a stream's socket: frames written on uvicorn's own transport, as uvicorn would.
 
-uvicorn's `send` costs a coroutine, a message and a dozen checks for each part of a body: 3.5 µs, next to the
-1 µs of the write itself. Here a part goes to the transport in the same chunk framing. Rules:
+uvicorn's `send` costs a coroutine, a message and a dozen checks for each part of a body: 2.3 µs of the 7 that
+a cue took us beside the kernel's own. Here a part goes to the transport in the same chunk framing. Rules:
 
 1. Not a byte differs from what `send` would write (`examine` compares them when the process starts). The
    head, the first part and the end of the body still go through `send`, so keep-alive, pipelined requests and

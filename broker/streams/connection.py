@@ -164,7 +164,7 @@ class Connection(Generic[W]):
             return 0
         position = self.position if self.is_settled and self.position.is_settled else None
         if isinstance(waiting, tuple) and not waiting[0].is_held:
-            # Backlog.take, for the commonest case: 0.3 µs of 3.
+            # Backlog.take and cues, for the commonest case: without their lists a cue costs a third less.
             backlog.waiting = None
             writer.write(self.renderer.cue(waiting[0], position))
             return 1
