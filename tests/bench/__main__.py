@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from tests.bench import asking, catalogue, host, install
 from tests.bench.measurement import Failed, measure
@@ -64,7 +64,7 @@ async def one(scenario: Scenario, number: int, entrant: Entrant) -> Row:
         return {**row, "error": str(error)[:1000]}
 
 
-async def streams(scenarios: Sequence[Scenario]) -> AsyncIterator[Row]:
+async def streams(scenarios: Sequence[Scenario]) -> AsyncGenerator[Row]:
     """Yield a row for each turn of each scenario."""
     for scenario in scenarios:
         for number, entrant in scenario.turns():
@@ -75,8 +75,9 @@ def turns(scenarios: Sequence[Scenario]) -> int:
     return sum(1 for scenario in scenarios for _ in scenario.turns())
 
 
-async def everything(wanted: Sequence[str], writer: Writer, *, is_smoke: bool) -> Progress:
-    """Measure `wanted`, all if there is none."""
+async def everything(wanted: Sequence[str], writer: Writer, *, is_smoke: bool, minutes: float) -> Progress:
+    """Measure `wanted`, all if there is none; what has begun after `minutes` is finished."""
+    began = time.monotonic()
     scenarios = catalogue.smoke() if is_smoke else catalogue.FULL
     chosen = [scenario for scenario in scenarios if not wanted or scenario.name in wanted]
     pairs, rounds, totals = (1, 1, TOTALS[:2]) if is_smoke else (5, 2, TOTALS)
@@ -86,9 +87,16 @@ async def everything(wanted: Sequence[str], writer: Writer, *, is_smoke: bool) -
     }
     taken = {name: other for name, other in others.items() if not wanted or name in wanted}
     progress = Progress(writer, turns(chosen) + sum(count for count, _ in taken.values()))
-    for source in (streams(chosen), *(make() for _, make in taken.values())):
+    table = [scenario for scenario in chosen if not scenario.is_growth]
+    growing = [scenario for scenario in chosen if scenario.is_growth]
+    # The plots last: if time runs out, the table is whole.
+    for source in (streams(table), *(make() for _, make in taken.values()), streams(growing)):
         async for row in source:
             progress.add(row)
+            if time.monotonic() - began > minutes * 60:
+                await source.aclose()
+                progress.failures.append(f"{minutes:g} minutes were over after {row['scenario']}")
+                return progress
     return progress
 
 
@@ -96,6 +104,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("scenario", nargs="*", help="only these")
     parser.add_argument("--smoke", action="store_true", help="small and once: does it run, is it exact")
+    parser.add_argument("--minutes", type=float, default=40.0, help="begin nothing after so long")
     parser.add_argument("--list", action="store_true", help="name the scenarios and end")
     return parser.parse_args()
 
@@ -116,7 +125,9 @@ def main() -> None:
     install.install(plots=not options.smoke)
     writer = Writer(host.describe(binary(), install.typescript_version()))
     say(f"results go to {writer.path}; they count only on a machine that has nothing else to do")
-    progress = asyncio.run(everything(options.scenario, writer, is_smoke=options.smoke))
+    progress = asyncio.run(
+        everything(options.scenario, writer, is_smoke=options.smoke, minutes=options.minutes)
+    )
     if progress.failures:
         raise SystemExit("\n".join(["These were not measured or not exact:", *progress.failures]))
 

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import json
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -69,7 +69,7 @@ def read_request(uri: str, headers: dict[str, str]) -> bytes:
     return plan.modern("resources/read", {"uri": uri}, 1, {"mcp-name": uri, **headers})
 
 
-async def reads(pairs: int, answers: int) -> AsyncIterator[Row]:
+async def reads(pairs: int, answers: int) -> AsyncGenerator[Row]:
     """Yield reads of ours and of the SDK's static resource, in turns."""
     uri = plan.uri(0)
     async with installation() as ours, sdk() as (door, servers):
@@ -97,7 +97,7 @@ async def sdk() -> AsyncGenerator[tuple[str, list[int]]]:
             yield f"127.0.0.1:{port}", tree(process.pid)
 
 
-async def pages(totals: Iterable[int], answers: int, rounds: int) -> AsyncIterator[Row]:
+async def pages(totals: Iterable[int], answers: int, rounds: int) -> AsyncGenerator[Row]:
     """Yield pages of 100 out of ever more resources, begun all over the list."""
     async with installation() as ours:
         tenant = ours.tenants[0]

@@ -107,6 +107,11 @@ class Scenario:
     def rounds(self) -> int:
         return max(entrant.rounds for entrant in self.entrants)
 
+    @property
+    def is_growth(self) -> bool:
+        """Whether it is a line of a plot."""
+        return any(entrant.x for entrant in self.entrants)
+
     def turns(self) -> Iterator[tuple[int, Entrant]]:
         """Yield who is measured, round after round, so that what is compared stands side by side in time."""
         for number in range(self.rounds):
