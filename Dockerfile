@@ -15,7 +15,7 @@ COPY broker broker
 COPY workers workers
 # The same versions as everywhere else, and then without what installs: nothing can be added at run time.
 RUN /opt/broker/bin/python -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt \
-        '.[server,folder,otel]' \
+        '.[server,folder,otel,postgres]' \
     && /opt/broker/bin/python -m pip uninstall --quiet --yes pip
 
 FROM ${BASE}

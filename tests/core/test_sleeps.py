@@ -16,6 +16,7 @@ REASONS = {
     "http/test_get_stream.py": "changes come while streams are moved, at a pace",
     "http/test_sessions.py": "publishes again and again until one is told",
     "operations/test_proxies.py": "a reader's pace, beside a rolling restart",
+    "replicas/test_baseline.py": "a function that is slow, which is what the test is about",
     "replicas/test_leaving.py": "requests and publishes at a pace, beside a drain",
     "replicas/test_takeover.py": "publishes again and again until an id proves something",
     "soak": "load comes at a pace, and is sampled at one",

@@ -45,9 +45,11 @@ def shell(broker: Program, state: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def listening(broker: Program, shell: dict[str, str], tmp_path: Path) -> Iterator[Process]:
+def listening(
+    broker: Program, shell: dict[str, str], tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Process]:
     script = tmp_path / "listen.py"
-    script.write_text(_block("python", "client.listen").replace("127.0.0.1:8000", f"127.0.0.1:{broker.port}"))
+    script.write_text(_block("python", request.param).replace("127.0.0.1:8000", f"127.0.0.1:{broker.port}"))
     process = Process("listen", [sys.executable, str(script)], tmp_path / "listen.log", shell)
     process.start()
     yield process
@@ -60,8 +62,8 @@ def test_publishing_from_python(broker: Program, shell: dict[str, str], state: P
     done = subprocess.run([sys.executable, script], env=shell, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert done.stdout.startswith("published ")
-    with SyncPublisher(embedded.find(state), tenant="acme") as publisher:
-        assert [each.uri for each in publisher.list()] == ["config://app", "logo://acme", "report://weekly"]
+    with SyncPublisher(embedded.find(state)) as publisher:
+        assert [each.uri for each in publisher.list()] == ["config://app", "logo://main", "report://weekly"]
 
 
 def test_publishing_over_http(broker: Program, state: Path) -> None:
@@ -76,7 +78,7 @@ def test_publishing_over_http(broker: Program, state: Path) -> None:
     response = connection.getresponse()
     assert response.status == 200, response.read()
     response.read()
-    with SyncPublisher(embedded.find(state), tenant="acme") as publisher:
+    with SyncPublisher(embedded.find(state)) as publisher:
         stored = publisher.read("report://weekly")
         assert stored is not None
         assert b'"# Week 49"' in stored.contents
@@ -98,13 +100,14 @@ def test_publishing_and_watching_from_a_shell(broker: Program, shell: dict[str, 
         watcher.kill()
 
 
-def test_subscribing_from_python(state: Path, listening: Process) -> None:
+@pytest.mark.parametrize("listening", ["client.listen", "subscribe_resource"], indirect=True)
+def test_subscribing_from_python_in_either_era(state: Path, listening: Process) -> None:
     with SyncPublisher(embedded.find(state)) as publisher:
 
         def hears() -> bool:
             # The example says nothing when its stream opens, so the resource changes until it has heard.
-            publisher.publish("docs://configuration.md", f"new {os.urandom(4).hex()}")
-            return "new " in listening.tail()
+            publisher.publish("report://weekly", f"new {os.urandom(4).hex()}")
+            return "new " in listening.tail() or "changed report://weekly" in listening.tail()
 
         until_sync(hears, listening.tail, 20)
     assert listening.is_running
