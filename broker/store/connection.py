@@ -4,6 +4,7 @@
   cancellation when both come at the same moment, and the client sends each command through it. A loop that
   was cancelled there went on, and whoever waited for its end waited for ever; a timeout that came there never
   was. So after each send we look whether somebody has cancelled meanwhile, and do what it should have done.
+- One that is closed while a command is being sent says so, and is not a bug in the client.
 - They follow the primary. One that says it is the primary no more is left at once, with every other
   connection that was opened before (a later promotion must not find one that never saw the new log); where
   there are sentinels, connecting begins with asking them, and a connection to another place is replaced.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import redis.asyncio as aio
 from redis import Connection as SyncTcp
 from redis import UnixDomainSocketConnection as SyncUnix
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from broker.core.errors import BrokerError, StoreUnavailable
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
         port: int
         is_connected: bool
         _sock: Any
+        _writer: Any
 
         async def connect(self) -> None: ...
         async def _connect(self) -> None: ...
@@ -124,7 +127,13 @@ class _Cancellable(Base):
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:  # noqa: FBT001, FBT002 - the client's own signature
         task = asyncio.current_task()
         asked = task.cancelling() if task is not None else 0
-        await super().send_packed_command(command, check_health)
+        try:
+            await super().send_packed_command(command, check_health)
+        except AttributeError as error:
+            # Somebody disconnected between the client's look at its writer and its use (while it connects).
+            if self._writer is not None:
+                raise
+            raise RedisConnectionError("Connection closed while a command was being sent.") from error
         if task is not None and task.cancelling() > asked:
             # Its reply would be read by the next one who gets this connection.
             await self.disconnect(nowait=True)

@@ -23,10 +23,12 @@ from tests.chaos.shape import SHAPES, command, probe, version
 from tests.chaos.storm import LIVE, REPLICAS, TENANTS, URIS, Storm, logs, now, populate, storm
 from tests.support.follower import Follower
 from tests.support.redis_server import NoServer
-from tests.support.wait import StillNot, until, within
+from tests.support.wait import until, within
 
 QUIET = 25.0
 """Seconds until everybody must know: dead replicas lapse after 5, clients come back, reads follow."""
+POLL = 0.05
+"""Seconds between two looks at what Redis holds and everybody knows."""
 STEP = 90.0
 """Longest any single fault may take, its healing included: a split election is tried again after 10 s."""
 
@@ -39,6 +41,15 @@ class Before:
 
     at: float
     lessons: list[tuple[Follower, dict[str, int]]]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What Redis held in the end, since when it answered with that, and whether everybody knows it."""
+
+    truth: Truth
+    answered_at: float
+    is_told: bool
 
 
 class Runner:
@@ -73,7 +84,7 @@ class Runner:
         for key in self.storm.keys(self.storm.rng, 4):
             began[key] = now()
             await self.storm.publish(key)
-        if not await self._all_know(self._quiet):
+        if not (await self._settle(now())).is_told:
             return  # the group that comes is judged all the same
         for follower in self.storm.followers:
             for uri in follower.uris:
@@ -92,16 +103,17 @@ class Runner:
             self.ledger.faults[step.fault] += 1
             await within(fault.run(self.storm, step.rng), f"the end of {step}", STEP)
         await until(self._answers, f"Redis answers after {shown([group])}", STEP)
-        answered_at = now()
-        is_told = await self._all_know(self._quiet)
-        await self._judge(group, faults, before, answered_at)
-        assert is_told or self.ledger.lost, f"{shown([group])}: somebody is not idle: {self.storm.followers}"
+        settled = await self._settle(now())
+        self._judge(group, faults, before, settled)
+        assert settled.is_told or self.ledger.lost, (
+            f"{shown([group])}: somebody is not idle: {self.storm.followers}"
+        )
         self.ledger.repeated += max(0, self._repeats() - repeats)
         await within(asyncio.to_thread(self.storm.shape.heal), f"healing after {shown([group])}", STEP)
 
-    async def _judge(self, group: Group, faults: Sequence[Fault], before: Before, answered_at: float) -> None:
+    def _judge(self, group: Group, faults: Sequence[Fault], before: Before, settled: Settled) -> None:
         """Count what was owed, told and lost, and how long it took."""
-        truth = await self._truth()
+        truth = settled.truth
         worst = 0.0
         for follower, lessons in before.lessons:
             if follower not in self.storm.followers:
@@ -113,23 +125,31 @@ class Runner:
                 elif follower.lessons[uri] != lessons[uri]:
                     stood = follower.stands_since < before.at
                     cued_at = follower.told_at.get(uri) if stood else None
-                    worst = max(worst, self.ledger.told(key, cued_at, answered_at))
+                    worst = max(worst, self.ledger.told(key, cued_at, settled.answered_at))
         name = " ".join(step.fault for step in group)
         self.ledger.recovered(name, worst, max(fault.bound for fault in faults) + self._slack)
 
     def _repeats(self) -> int:
         return sum(follower.repeats for follower in self.storm.followers)
 
-    async def _all_know(self, seconds: float) -> bool:
-        """Wait until everybody knows what Redis holds; whether that came in time."""
-        end = now() + seconds
-        try:
-            await until(self._is_touch_said, "the touch was acknowledged", seconds)
+    async def _settle(self, answered_at: float) -> Settled:
+        """Wait until everybody knows what Redis holds.
+
+        That may change once more by itself: sentinels that learn late that their primary came back empty put
+        another in its place. Then it is from there that everybody has time to come to know.
+        """
+        settled = Settled(await self._truth(), answered_at, is_told=False)
+        end = now() + self._quiet
+        while now() < end:
             truth = await self._truth()
-            await until(lambda: self._is_known(truth), "everybody knows", max(0.1, end - now()))
-        except StillNot:
-            return False
-        return True
+            if truth != settled.truth:
+                settled, end = Settled(truth, now(), is_told=False), now() + self._quiet
+            if not await self._is_touch_said():
+                continue
+            if all(_knows(follower, truth) for follower in self.storm.followers):
+                return Settled(truth, settled.answered_at, is_told=True)
+            await asyncio.sleep(POLL)
+        return settled
 
     async def _answers(self) -> bool:
         """Whether the server that has the keys takes a write."""
@@ -145,9 +165,6 @@ class Runner:
         if self.storm.is_touch_owed:
             await self.storm.say_touched()
         return not self.storm.is_touch_owed
-
-    def _is_known(self, truth: Truth) -> bool:
-        return all(_knows(follower, truth) for follower in self.storm.followers)
 
     async def _truth(self) -> Truth:
         """Return what Redis holds, past caches and replicas, and what the worker's file holds."""

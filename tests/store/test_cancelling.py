@@ -1,13 +1,14 @@
 """A task that is cancelled while it talks to Redis ends (broker/store/connection.py)."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from broker.store.client import Connect, commands
+from broker.store.client import Connect, commands, reader
 from broker.store.keys import Keys
 from tests.support.redis_server import RedisServer
 
@@ -77,3 +78,19 @@ async def test_a_timeout_around_commands_is_never_lost(redis: Redis) -> None:
         asking.cancel()
         assert done, f"the timeout was lost at moment {moment}"
         assert isinstance(asking.exception(), TimeoutError)
+
+
+async def test_a_connection_that_is_closed_at_whatever_moment_is_an_error_of_redis(
+    redis_server: RedisServer, keys: Keys
+) -> None:
+    """The bug: closed between two steps of connecting, the client failed with an AttributeError."""
+    redis: Redis = reader(Connect(redis_server.url, keys))
+    for moment in range(MOMENTS):
+        await redis.connection_pool.disconnect()
+        asking = asyncio.create_task(ask_once(redis))
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        await redis.connection_pool.disconnect()
+        with contextlib.suppress(RedisError):
+            await asking
+    await redis.aclose()
