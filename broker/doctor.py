@@ -16,12 +16,12 @@ from broker.settings import Settings
 from broker.store.address import parse
 from broker.store.checkup import Facts, examine
 from broker.store.client import Connect, keys_at
+from broker.store.greeting import OLDEST
 
 MIN_DESCRIPTORS = 8192
 SLOW_PING = 0.005
 CLOCK_OFF = 2.0
 NEARLY_FULL = 0.8
-OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
 
 
 class Verdict(enum.Enum):
@@ -130,17 +130,31 @@ def _judged(facts: Facts) -> Iterator[Finding]:
         yield _good("latency", fact)
     yield from _permissions(facts)
     yield from _memory(facts)
+    yield from _replication(facts)
     if facts.is_append_only is False:
         yield _doubt(
             "durability",
             "It keeps no append-only file, so a restart loses what was published.",
             "Set appendonly yes.",
         )
+    elif facts.is_append_only:
+        yield _good("durability", "It keeps an append-only file.")
     ahead = facts.clock_ahead
     if abs(ahead) > CLOCK_OFF:
         yield _doubt("clock", f"Its clock is {ahead:+.1f} s from ours.", "Run NTP on both.")
     else:
         yield _good("clock", f"Its clock is {ahead * 1000:+.0f} ms from ours.")
+
+
+def _replication(facts: Facts) -> Iterator[Finding]:
+    if facts.replicas and not facts.has_min_replicas:
+        yield _doubt(
+            "replication",
+            "It takes writes even while no replica follows, and a failover loses them.",
+            "Set min-replicas-to-write 1 and min-replicas-max-lag 10 on all its servers.",
+        )
+    elif facts.replicas:
+        yield _good("replication", "It refuses to write while too few replicas follow.")
 
 
 def _permissions(facts: Facts) -> Iterator[Finding]:
@@ -153,10 +167,12 @@ def _permissions(facts: Facts) -> Iterator[Finding]:
 def _memory(facts: Facts) -> Iterator[Finding]:
     if facts.eviction != "noeviction":
         yield _bad(
-            "memory",
+            "eviction",
             f"It evicts by {facts.eviction} when it is full: resources would go without a word.",
             "Set maxmemory-policy noeviction.",
         )
+    else:
+        yield _good("eviction", "When it is full it refuses to write, and keeps what it has.")
     if not facts.max_memory:
         yield _doubt("memory", "It has no maxmemory, so the system may end it.", "Set one.")
         return

@@ -23,6 +23,7 @@ from broker.core.log import ACCESS, Discontinuity, Entry
 from broker.core.revision import Revision, Stamp
 from broker.gathering import Gathering
 from broker.gauges import Gauges
+from broker.inspection import Inspection
 from broker.shedding import Bounds, Resources, Shedding
 from broker.store.calls import CallStore
 from broker.store.client import Connect, commands, follow, reader
@@ -173,6 +174,8 @@ class Replica(Generic[W]):
         self._sweeper = Sweeper(
             self.redis, how.keys, self.id, Withdrawal(self.redis, how.keys, call_rules.unheard)
         )
+        self._inspection = Inspection(self.redis, how)
+        self.metrics.watch(self._inspection.look)
         self.metrics.watch(Gauges(self, self._tails, self._heart, self._wheel, self._dispatcher).look)
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_draining = False
@@ -215,6 +218,7 @@ class Replica(Generic[W]):
                 for tail in self._tails:
                     group.create_task(tail.run(), name=f"tail {tail.number}")
                 group.create_task(self._heart.run(), name="heart")
+                group.create_task(self._inspection.run(), name="inspection")
                 group.create_task(self._resync.run(), name="resync")
                 group.create_task(self._wheel.run(), name="wheel")
                 if self._sessions is not None:

@@ -8,7 +8,9 @@ import resource
 from collections.abc import Callable
 
 from broker import server
+from broker.inspection import refuse_unfit
 from broker.settings import Settings, unknown
+from broker.store.client import Connect, keys_at
 from broker.store.embedded import Embedded
 
 log = logging.getLogger(__name__)
@@ -61,6 +63,15 @@ def warn(settings: Settings) -> None:
 
 async def _serve(settings: Settings, build: Build, sockets: server.Sockets) -> int:
     if settings.redis_url is not None:
+        await refuse_unfit(
+            Connect(
+                settings.redis_url,
+                keys_at(settings.redis_url, settings.prefix),
+                timeout=settings.redis.timeout_seconds,
+                connect_timeout=settings.redis.connect_timeout_seconds,
+                access=settings.redis.access,
+            )
+        )
         return await server.serve(build(settings), settings, sockets)
     async with Embedded(
         settings.state_dir, binary=settings.redis_server_bin, is_ephemeral=settings.ephemeral

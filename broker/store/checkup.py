@@ -1,11 +1,12 @@
 """Looks at a Redis as an operator would before trusting it: what it is, what it permits, what it would lose.
 
-For `broker doctor`. It writes only under the prefix, and what it wrote is gone at the end.
+For `broker doctor`, and each minute for a replica. `examine` writes only under the prefix, and what it wrote is gone at the end.
 Answers facts; what they mean is the doctor's (broker/doctor.py).
 """
 
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +15,7 @@ from redis.exceptions import ResponseError
 
 from broker.store.client import Connect, commands, node_of
 from broker.store.errors import translated
+from broker.store.greeting import version
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,6 +39,8 @@ class Facts:
     eviction: str
     is_append_only: bool | None
     replicas: int
+    has_min_replicas: bool
+    """Whether it refuses to write while too few replicas follow (min-replicas-to-write)."""
     refused: dict[str, str]
     """What may not be done, and in which words Redis refused it."""
     node: str = ""
@@ -69,15 +73,37 @@ async def _examine(redis: Redis, scratch: str) -> Facts:
         seconds, micros = await cast("Any", redis).time()
         ahead = seconds + micros / 1e6 - (before + time.time()) / 2
         refused = await _refused(redis, scratch)
-        append_only = await _configured(redis, "appendonly")
-    pings.sort()
-    valkey = info.get("valkey_version")
-    is_cluster = bool(info.get("cluster_enabled"))
     where = redis.connection_pool.connection_kwargs
-    host, port = where.get("host"), where.get("port")
+    node = f"{where.get('host')}:{where.get('port')}" if info.get("cluster_enabled") else ""
+    return _facts(info, sorted(pings), ahead, refused, node)
+
+
+async def glance(redis: Redis, how: Connect) -> Facts:
+    """Look again at a server that is in use: one command, which changes nothing. On a cluster, at one node.
+
+    Raises:
+        StoreUnavailable, WrongStore: from store/errors.py.
+    """
+    with translated():
+        node = cast("Any", await node_of(redis, how.keys.head(0)))
+        before = time.time()
+        info: dict[str, Any] = await node.info()
+    took = time.time() - before
+    # INFO tells the server's clock as well, in microseconds.
+    told = info.get("server_time_usec")
+    ahead = 0.0 if told is None else int(told) / 1e6 - (before + took / 2)
+    return _facts(info, [took], ahead, {})
+
+
+def _facts(
+    info: dict[str, Any], pings: Sequence[float], ahead: float, refused: dict[str, str], node: str = ""
+) -> Facts:
+    """Read INFO, which says everything where CONFIG is forbidden, too (hosted servers)."""
+    valkey = info.get("valkey_version")
+    append_only = info.get("aof_enabled")
     return Facts(
         product="Valkey" if valkey else "Redis",
-        version=_version(str(valkey or info["redis_version"])),
+        version=version(str(valkey or info["redis_version"])),
         role=str(info["role"]),
         ping_median=pings[len(pings) // 2],
         ping_worst=pings[-1],
@@ -85,10 +111,12 @@ async def _examine(redis: Redis, scratch: str) -> Facts:
         max_memory=int(info.get("maxmemory", 0)),
         used_memory=int(info.get("used_memory", 0)),
         eviction=str(info.get("maxmemory_policy", "noeviction")),
-        is_append_only=None if append_only is None else append_only == "yes",
+        is_append_only=None if append_only is None else bool(append_only),
         replicas=int(info.get("connected_slaves", 0)),
+        # The line is there only where the setting is.
+        has_min_replicas="min_slaves_good_slaves" in info,
         refused=refused,
-        node=f"{host}:{port}" if is_cluster else "",
+        node=node,
     )
 
 
@@ -96,16 +124,6 @@ async def _ping(redis: Redis) -> float:
     started = time.perf_counter()
     await cast("Any", redis).ping()
     return time.perf_counter() - started
-
-
-async def _configured(redis: Redis, name: str) -> str | None:
-    try:
-        found: dict[Any, Any] = await cast("Any", redis).config_get(name)
-    except ResponseError:
-        # Hosted servers forbid CONFIG; then it is theirs to know.
-        return None
-    values = [value.decode() if isinstance(value, bytes) else str(value) for value in found.values()]
-    return values[0] if values else None
 
 
 async def _refused(redis: Redis, scratch: str) -> dict[str, str]:
@@ -131,7 +149,3 @@ async def _refused(redis: Redis, scratch: str) -> dict[str, str]:
     except ResponseError as error:
         refused["removal (DEL)"] = str(error)
     return refused
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".") if part.isdigit())

@@ -20,6 +20,9 @@ FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0
 PROMPT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)
 """Bounds in seconds for what people wait for; 0.05, 2 and 4 are those of promise 2."""
 
+INSPECTED = ("redis", "eviction", "memory", "replication", "durability", "clock")
+"""What inspection.py looks at."""
+
 ERAS = ("modern", "handshake")
 
 
@@ -88,6 +91,11 @@ _METRICS = (
     _gauge("broker_draining", "Whether this replica is leaving: 1 or 0."),
     _gauge("broker_replicas_alive", "How many replicas the last heartbeat found, this one included."),
     _gauge("broker_redis_up", "Whether the last heartbeats of a log were answered: 1 or 0.", log=()),
+    _gauge(
+        "broker_redis_unfit",
+        "What the last look at Redis' own settings found: 0 good, 1 doubtful, 2 bad (see broker doctor).",
+        what=INSPECTED,
+    ),
     _gauge("broker_redis_beat_age_seconds", "Seconds since Redis last answered a heartbeat."),
     _gauge(
         "broker_redis_clock_offset_seconds",

@@ -113,6 +113,7 @@ SOUND = Facts(
     eviction="noeviction",
     is_append_only=True,
     replicas=1,
+    has_min_replicas=True,
     refused={},
 )
 
@@ -126,6 +127,8 @@ SOUND = Facts(
         ({"clock_ahead": -30.0}, "clock", Verdict.DOUBTFUL),
         ({"used_memory": 900_000}, "memory", Verdict.DOUBTFUL),
         ({"is_append_only": False}, "durability", Verdict.DOUBTFUL),
+        ({"eviction": "allkeys-lru"}, "eviction", Verdict.BAD),
+        ({"has_min_replicas": False}, "replication", Verdict.DOUBTFUL),
     ],
 )
 def test_every_fact_that_is_not_good_comes_with_advice(
