@@ -1,7 +1,7 @@
 """Looks at a Redis as an operator would before trusting it: what it is, what it permits, what it would lose.
 
-For `broker doctor`, and each minute for a replica. `examine` writes only under the prefix, and what it wrote is gone at the end.
-Answers facts; what they mean is the doctor's (broker/doctor.py).
+For `broker doctor`, and each minute for a replica. `examine` writes only under the prefix, and what it wrote
+is gone at the end; `glance` writes nothing. Answers facts; what they mean is the doctor's (broker/doctor.py).
 """
 
 import secrets
