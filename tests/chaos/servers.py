@@ -224,8 +224,8 @@ async def pause_clients(storm: Storm, rng: random.Random) -> None:
     server = await _server(storm)
     ms = rng.randint(300, 3000)
     async with storm.publishing(rng):
+        began = time.monotonic()
         await _do(server, "CLIENT", "PAUSE", ms, "ALL")
-    began = time.monotonic()
     publishing = asyncio.create_task(storm.burst(rng))
     await asyncio.to_thread(until_sync, lambda: _answers(server), "it answers again")
     assert time.monotonic() - began > 0.5 * ms / 1000, "it never paused"
