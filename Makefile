@@ -38,6 +38,8 @@ test-full: .venv/dev
 	$(BIN)/python -m tests.charts.install
 	$(BIN)/pytest $(PYTEST)
 	REDIS_SERVER_BIN=redis-server $(BIN)/pytest $(PYTEST) tests/store tests/process
+	servers=$$($(BIN)/python -m tests.store.servers) && for server in $$servers; do \
+	  REDIS_SERVER_BIN=$$server $(BIN)/pytest -m "not full" $(PYTEST) tests/store tests/replicas/test_repair.py || exit 1; done
 
 check: .venv/dev
 	$(BIN)/ruff check

@@ -117,7 +117,8 @@ class RedisCluster:
         first, *others = self.nodes
         for number, node in enumerate(self.nodes[:PRIMARIES]):
             begin, end = (SLOTS * each // PRIMARIES for each in (number, number + 1))
-            node.run("CLUSTER", "ADDSLOTSRANGE", begin, end - 1)
+            # Not ADDSLOTSRANGE, which Redis 6.2 does not know.
+            node.run("CLUSTER", "ADDSLOTS", *range(begin, end))
         for number, node in enumerate(self.nodes):
             node.run("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for node in others:
