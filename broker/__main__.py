@@ -38,10 +38,21 @@ class _Parser(argparse.ArgumentParser):
         return known, unknown
 
 
+class _Version(argparse.Action):
+    """Prints which release this is, and ends; looking for it costs the other commands nothing."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from broker.gauges import release  # noqa: PLC0415 # as each command's own module
+
+        print(f"broker {release()}")  # noqa: T201 # a shell command's answer
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="broker", description="The resource broker for MCP.", epilog="broker COMMAND --help tells more."
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print which release this is")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     serve = commands.add_parser("serve", help="run one replica")

@@ -26,6 +26,7 @@ from broker.http.health import Health
 from broker.http.mcp import McpEndpoint
 from broker.http.modern import ModernEra
 from broker.http.publish import Limits, router
+from broker.http.reception import Reception
 from broker.http.stream_desk import StreamDesk
 from broker.http.turnstile import Turnstile
 from broker.replica import Pace, Replica
@@ -58,9 +59,17 @@ class PublicApp:
     """Sends the MCP addresses to their endpoint, the rest to FastAPI, whose wrappers no stream can afford."""
 
     def __init__(
-        self, mcp: McpEndpoint, metadata: Metadata, turnstile: Turnstile, rest: FastAPI, traces: Tracing
+        self,
+        mcp: McpEndpoint,
+        metadata: Metadata,
+        turnstile: Turnstile,
+        rest: FastAPI,
+        *,
+        metrics: Metrics,
+        traces: Tracing,
     ) -> None:
         self._traces = traces
+        self._reception = Reception(self._other, metrics)
         self._turnstile = turnstile
         self._mcp = mcp
         self._metadata = metadata
@@ -74,7 +83,12 @@ class PublicApp:
         request.begin(_header(scope, request.HEADER))
         if endpoint(scope) is not None:
             await self._mcp(scope, receive, send)
-        elif self._metadata.is_at(scope):
+        else:
+            await self._reception(scope, receive, send)
+
+    async def _other(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request that is not MCP's."""
+        if self._metadata.is_at(scope):
             await self._metadata(scope, receive, send)
         elif await self._turnstile.refuses(scope, receive, send):
             return
@@ -112,14 +126,16 @@ def _route(scope: Mapping[str, Any]) -> str:
 class InternalApp:
     """Sends the administrators' API to its endpoint and the rest to health."""
 
-    def __init__(self, admin: Admin, health: Health) -> None:
+    def __init__(self, admin: Admin, health: Health, metrics: Metrics) -> None:
         self._admin = admin
+        self._reception = Reception(admin, metrics)
         self._health = health
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one ASGI scope."""
         if scope["type"] == "http" and self._admin.is_at(scope):
-            await self._admin(scope, receive, send)
+            request.begin(_header(scope, request.HEADER))
+            await self._reception(scope, receive, send)
         else:
             await self._health(scope, receive, send)
 
@@ -225,6 +241,7 @@ def build(settings: Settings) -> Broker:
     )
     for status in (404, 405):
         rest.add_exception_handler(status, answers.nothing_here)
+    rest.add_exception_handler(Exception, answers.failed)
     rest.include_router(
         router(replica.redis, replica.keys, auth.gate, limits, perimeter, metrics=replica.metrics)
     )
@@ -247,9 +264,10 @@ def build(settings: Settings) -> Broker:
             Metadata(auth.challenge),
             Turnstile(auth.gate, publishes, perimeter, replica.metrics),
             rest,
-            replica.traces,
+            metrics=replica.metrics,
+            traces=replica.traces,
         ),
-        InternalApp(admin, health),
+        InternalApp(admin, health, replica.metrics),
         replica,
     )
 

@@ -91,9 +91,13 @@ def refused(error: BrokerError, challenge: bytes | None = None) -> Response:
     if isinstance(error, TooLarge | TooSlow):
         # The rest of the body is still on its way and nobody will read it.
         headers["connection"] = "close"
-    if request.current():
-        headers[request.HEADER] = request.current()
     return answer({"error": problem(error)}, status, headers)
+
+
+def failed(_http: Request | None, _error: Exception) -> Response:
+    """Return the answer to a request that failed by a bug of ours; whoever catches it logs it."""
+    message = f"The broker failed; its log says why, under the request's id {request.current()}."
+    return answer({"error": {"reason": BrokerError.reason, "message": message}}, 500)
 
 
 def nothing_here(http: Request, error: Exception) -> Response:

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,6 +78,13 @@ def test_what_is_published_is_listed_read_and_removed(shell: Shell, tmp_path: Pa
     assert shell("remove", "docs://page").stdout.startswith(b"removed docs://page")
     assert shell("remove", "docs://page").stdout.startswith(b"absent docs://page")
     assert shell("list").stdout == b""
+
+
+def test_the_release_is_told_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"broker {version('mcp-resource-broker')}\n"
 
 
 def test_contents_come_from_standard_input_and_leave_byte_for_byte(shell: Shell) -> None:
