@@ -28,6 +28,10 @@ COUNT = 1000
 PACE_MIN = 0.002
 PACE_MAX = 0.030
 PACE_PER_REPLICA = 0.0003
+PACE_PER_ENTRY = 0.0002
+PACE_LOADED = 0.010
+"""Seconds. A wake-up costs this process as much as thirty entries. So from 5,000 entries a second on it waits
+for more of them, up to this."""
 
 
 class Tail:
@@ -171,7 +175,7 @@ class Tail:
         elif len(batch) == COUNT:
             await asyncio.sleep(0)
         else:
-            await asyncio.sleep(min(PACE_MAX, max(PACE_MIN, self.replicas * PACE_PER_REPLICA)))
+            await asyncio.sleep(pause(self.replicas, len(batch)))
 
     def _follow(self, batch: list[RawEntry]) -> Discontinuity | None:
         at = 0
@@ -202,3 +206,9 @@ class Tail:
         if at > start:
             self._after = batch[at - 1][0]
         return at
+
+
+def pause(replicas: int, entries: int) -> float:
+    """Return how many seconds to wait after a wake-up that brought `entries` (rule 3)."""
+    loaded = min(PACE_LOADED, entries * PACE_PER_ENTRY)
+    return min(PACE_MAX, max(PACE_MIN, loaded, replicas * PACE_PER_REPLICA))
