@@ -80,7 +80,7 @@ async def everything(wanted: Sequence[str], writer: Writer, *, is_smoke: bool, m
     began = time.monotonic()
     scenarios = catalogue.smoke() if is_smoke else catalogue.FULL
     chosen = [scenario for scenario in scenarios if not wanted or scenario.name in wanted]
-    pairs, rounds, totals = (1, 1, TOTALS[:2]) if is_smoke else (5, 2, TOTALS)
+    pairs, rounds, totals = (1, 1, TOTALS[:2]) if is_smoke else (5, 1, TOTALS)
     others = {
         "read": (pairs * 2, lambda: asking.reads(pairs, 500 if is_smoke else 3000)),
         "page": (len(totals) * rounds, lambda: asking.pages(totals, 200 if is_smoke else 500, rounds)),

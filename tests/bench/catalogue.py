@@ -87,21 +87,21 @@ def _table() -> list[Scenario]:
             Entrant(python_sdk, 2, SLOW), Entrant(python_tuned, 2, SLOW), Entrant(TypescriptSdk, 2, SLOW),
         ]),
         Scenario("many-uris", "S2: 2,000 URIs round robin, a stream each", MANY_URIS, [
-            Entrant(broker(), 5), Entrant(nchan, 5), Entrant(portable, 5), Entrant(nchan_redis, 5),
+            Entrant(broker(), 5), Entrant(nchan, 5), Entrant(nchan_redis, 5), Entrant(portable, 2),
             Entrant(handshake, 2), Entrant(python_sdk, 2, SLOW), Entrant(python_redis, 2, SLOW),
             Entrant(TypescriptSdk, 2, SLOW),
         ]),
         Scenario("lone", "S4: one watcher among 5,000 streams", LONE, [
-            Entrant(broker(), 2), Entrant(nchan, 2), Entrant(nchan_redis, 2), Entrant(python_sdk, 1, 20),
+            Entrant(broker(), 1), Entrant(nchan, 1), Entrant(nchan_redis, 1), Entrant(python_sdk, 1, 20),
         ]),
         Scenario("bursts", "S5: bursts of 20 to 2,000 streams that do not read", BURSTS, [
             Entrant(broker(), 5), Entrant(nchan, 5), Entrant(portable, 2), Entrant(TypescriptSdk, 1, SLOW),
         ]),
         Scenario("flood", "S6: 3,000 publishes while 100 streams do not read", FLOOD, [
-            Entrant(broker(), 2), Entrant(nchan, 2), Entrant(TypescriptSdk, 1),
+            Entrant(broker(), 1), Entrant(nchan, 1), Entrant(TypescriptSdk, 1),
         ]),
         Scenario("unwatched", "a publish nobody watches, 2,000 streams open", UNWATCHED, [
-            Entrant(broker(), 3), Entrant(nchan, 3), Entrant(python_sdk, 1, SLOW),
+            Entrant(broker(), 2), Entrant(nchan, 2), Entrant(python_sdk, 1, SLOW),
             Entrant(TypescriptSdk, 1, SLOW),
         ]),
         Scenario("idle", "5,000 idle streams: opening one, keeping it", IDLE, [
@@ -109,29 +109,27 @@ def _table() -> list[Scenario]:
             Entrant(TypescriptSdk, 1),
         ]),
         Scenario("prompt", "publish to cue: three replicas, 100 publishes a second", PROMPT, [
-            Entrant(broker(3), 3), Entrant(nchan, 1),
+            Entrant(broker(3), 2), Entrant(nchan, 1),
         ]),
     ]  # fmt: skip
 
 
 def _growth() -> list[Scenario]:
-    lone = _grown(
-        (100, 1000, 3000, 9000), lambda _: broker(), lambda n: replace(LONE, audience=Audience(n, n)), 2
-    )
+    lone = _grown((100, 1000, 9000), lambda _: broker(), lambda n: replace(LONE, audience=Audience(n, n)), 2)
     streams = _grown(
-        (250, 1000, 4000, 9000), lambda _: broker(),
-        lambda n: Load(Audience(n, 1), flat_count=80_000 // n), 2,
+        (250, 1000, 9000), lambda _: broker(),
+        lambda n: Load(Audience(n, 1), flat_count=80_000 // n), 1,
     )  # fmt: skip
     uris = _grown(
         (2000, 20_000, 100_000), lambda _: broker(),
-        lambda n: replace(MANY_URIS, audience=Audience(2000, n, each=n // 2000), at_once=8), 2,
+        lambda n: replace(MANY_URIS, audience=Audience(2000, n, each=n // 2000), at_once=8), 1,
     )  # fmt: skip
     tenants = _grown(
         (1, 10, 100, 1000), lambda _: broker(),
-        lambda n: replace(MANY_URIS, audience=Audience(2000, 2000 // n, tenants=n), at_once=8), 2,
+        lambda n: replace(MANY_URIS, audience=Audience(2000, 2000 // n, tenants=n), at_once=8), 1,
     )  # fmt: skip
     tailed = [
-        *_grown((1, 3, 10, 30), crowd, lambda _: TAILED, 2),
+        *_grown((1, 3, 10, 30), crowd, lambda _: TAILED, 1),
         *_grown((3, 10, 30), unpaced, lambda _: TAILED, 1),
     ]
     return [
@@ -140,7 +138,7 @@ def _growth() -> list[Scenario]:
         Scenario("cue-by-uris", "S2: one cue, by the URIs that 2,000 streams watch", MANY_URIS, uris),
         Scenario("cue-by-tenants", "S2: one cue, by the tenants of 2,000 streams", MANY_URIS, tenants),
         Scenario("cue-by-replicas", "S2: one cue, by the replicas that share 2,000 streams", MANY_URIS,
-                 _grown((1, 2, 4), broker, lambda _: MANY_URIS, 2)),
+                 _grown((1, 2, 4), broker, lambda _: MANY_URIS, 1)),
         Scenario("tailing", "Redis' share of one change at 2,000/s, by the replicas", TAILED, tailed),
     ]  # fmt: skip
 

@@ -12,15 +12,20 @@ once, each wake-up of a reader, and each reader's copy of the entry:
 """
 
 import argparse
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from broker.tailing import tail
 from tests.bench.results import Results, load, newest
 from tests.bench.table import median, values
 
 TAILED_RATE = 2000.0
 """Changes a second in the runs that the model is fitted to."""
+FITTED = (1, 10, 30)
 CHECKED = 3
+WAKE_US = range(61)
+"""What a wake-up may cost: three runs are too few to find it beside two others but within bounds."""
 BUSY = 0.6
 """How much of a core may be planned for: the rest is for what a lost replica's clients bring."""
 
@@ -34,8 +39,8 @@ CUE_BYTES = 230
 
 
 def pace(replicas: float) -> float:
-    """Return how many seconds a reader waits after a read that brought entries (broker/tailing/tail.py)."""
-    return min(0.030, max(0.002, replicas * 0.0003))
+    """Return how many seconds a reader waits after a read that brought entries."""
+    return min(tail.PACE_MAX, max(tail.PACE_MIN, replicas * tail.PACE_PER_REPLICA))
 
 
 def wakes(replicas: float, changes: float) -> float:
@@ -97,16 +102,22 @@ class Need:
 
 
 def fit(measured: Callable[[int], float], costs: Callable[[float, float, float], Costs]) -> Costs:
-    """Return the costs that give the measured µs a change with 1, 10 and 30 replicas.
+    """Return the costs that come nearest to the measured µs a change; none of them is negative."""
+    found = [measured(replicas) for replicas in FITTED]
 
-    Between 10 and 30 the pace leaves the wake-ups as they are, so the difference is entries alone.
-    """
-    one, ten, thirty = (measured(replicas) for replicas in (1, 10, 30))
-    more = wakes(30, TAILED_RATE) - wakes(10, TAILED_RATE)
-    assert abs(more) < 1e-9, "the pace is another now: fit anew"
-    entry = (thirty - ten) / 20
-    wake = (ten - one - 9 * entry) / (wakes(10, TAILED_RATE) - wakes(1, TAILED_RATE))
-    script = one - wakes(1, TAILED_RATE) * wake - entry
+    def line(wake: float) -> tuple[float, float, float]:
+        """Return how far off the best line is with this price of a wake-up, the script's and an entry's."""
+        rest = [us - wake * wakes(n, TAILED_RATE) for n, us in zip(FITTED, found, strict=True)]
+        entry, script = statistics.linear_regression(FITTED, rest)
+        entry, script = max(0.0, entry), max(0.0, script)
+        return (
+            sum((one - script - entry * n) ** 2 for n, one in zip(FITTED, rest, strict=True)),
+            script,
+            entry,
+        )
+
+    wake = min(WAKE_US, key=lambda price: line(price)[0])
+    _, script, entry = line(wake)
     return costs(script, wake, entry)
 
 

@@ -39,6 +39,8 @@ static int is_stalled(uint64_t since, long limit_ms) { return (int64_t)(now_us()
 static void wait_for(long expected, uint64_t *since) {
     if (books.last_told > *since)
         *since = books.last_told;
+    if (publisher_heard() > *since) /* what is still being published may still be told */
+        *since = publisher_heard();
     if (is_stalled(*since, stall_ms))
         die("stalled: %ld of %ld cues came, %ld streams ended", books.told, expected, books.ended);
 }
