@@ -31,8 +31,8 @@ PACE_PER_REPLICA = 0.0003
 PACE_PER_ENTRY = 0.0002
 PACE_LOADED = 0.010
 """Seconds. A wake-up costs this process as much as thirty entries (55 µs), so from 5,000 entries a second on
-it waits for more of them, up to this: a fifth less CPU at 12,000. Where all wait 10 ms always, that is no less,
-and a lone change is told 4 ms later."""
+it waits for more of them, up to this: a fifth less CPU at 12,000. Where all wait 10 ms always, that is no
+less, and a lone change is told 4 ms later."""
 
 
 class Tail:
