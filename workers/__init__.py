@@ -23,8 +23,9 @@ from broker.store.publishing import Outcome
 from broker.store.resources import Listed, Stored
 from workers.context import Context
 from workers.following import Change, Relist
-from workers.paths import safe_file, safe_join
-from workers.publisher import Item, Publisher, Result, SyncPublisher
+from workers.item import Item, Result
+from workers.paths import safe_file, safe_join, safe_open
+from workers.publisher import Publisher, SyncPublisher
 from workers.resources import Completion, Instance
 from workers.serving import serve, serving
 from workers.worker import Worker
@@ -63,6 +64,7 @@ __all__ = [
     "WrongStore",
     "safe_file",
     "safe_join",
+    "safe_open",
     "serve",
     "serving",
 ]

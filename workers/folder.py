@@ -6,7 +6,8 @@
 2. The folder owns everything of its tenant under its base URI: what is published there without a file is
    removed, also what an earlier run published.
 3. A file that cannot be read or published is told once and left out until it changes; the others go on.
-4. Hidden files and what only editors want are left out; so is a link that leads out of the folder.
+4. Hidden files and what only editors want are left out; so is a link that leads out of the folder, also one
+   that is put there between the look and the reading (paths.py).
 5. A folder that is gone altogether (an unmounted disk) removes nothing: it is waited for.
 """
 
@@ -24,9 +25,10 @@ from urllib.parse import quote
 
 import watchfiles
 
-from broker.core.errors import BadRequest, BrokerError, Conflict, InvalidUri, LimitReached
+from broker.core.errors import BadRequest, BrokerError, Conflict, InvalidUri, LimitReached, NotFound
 from broker.core.identity import check_uri
 from workers.mime import contents_of
+from workers.paths import open_inside
 from workers.publisher import Publisher
 
 log = logging.getLogger(__name__)
@@ -71,6 +73,20 @@ class Folder:
         """
         relative = path.relative_to(self.root).as_posix()
         return check_uri(self.base + quote(os.fsencode(relative), safe=_OPEN_PATH))
+
+    def read(self, path: Path) -> bytes:
+        """Return the contents of a file below the root.
+
+        Raises:
+            NotFound: it leads out of the folder by now, or is no file any more.
+            OSError: it cannot be read.
+        """
+        root = self.root.resolve(strict=True)
+        real = path.resolve(strict=True)
+        if not real.is_relative_to(root):
+            raise NotFound("There is no such file.")
+        with open_inside(root, real) as file:
+            return file.read()
 
     def files(self) -> Iterator[tuple[Path, Print]]:
         """Yield the files to publish, each with its print.
@@ -242,7 +258,7 @@ class FolderWorker:
 
     async def _publish(self, uri: str, path: Path, found: Print, change: Change) -> None:
         try:
-            contents, mime_type = contents_of(await asyncio.to_thread(path.read_bytes), path)
+            contents, mime_type = contents_of(await asyncio.to_thread(self.folder.read, path), path)
             await self.publisher.publish(
                 uri,
                 contents,
@@ -252,7 +268,7 @@ class FolderWorker:
                 scopes=self.scopes,
                 subjects=self.subjects,
             )
-        except (OSError, BadRequest, Conflict, LimitReached) as error:
+        except (OSError, BadRequest, Conflict, LimitReached, NotFound) as error:
             self._leave_out(uri, found, error, change)
             return
         self._known[uri] = found

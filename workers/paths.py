@@ -6,13 +6,22 @@ anything. Two lines of defence:
 1. `refusal` looks at each value before the function runs. It needs no folder and knows none: it refuses what
    is never a plain relative path. It is on unless the author exempts a parameter.
 2. `safe_join` is the boundary for files: it resolves the real path, symlinks included, and refuses what is
-   not inside. It holds at the moment of the call; who lets others write into the folder must open with care.
+   not inside. It holds at the moment of the call: who can write into the folder can swap a directory for a
+   link a moment later.
+3. `safe_open` holds beyond that. It opens what `safe_file` found one directory after the other, each from the
+   one before and none through a link, so what is read is in the folder whatever is swapped meanwhile. The
+   folder itself and what is above it are the operator's: they are trusted. So are hard links and mounts,
+   which no path shows.
 
 A refused value and a missing file look to the client exactly like an unknown resource.
 """
 
+import contextlib
+import os
 import re
+import stat
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import unquote
 
 from broker.core.errors import NotFound
@@ -88,3 +97,43 @@ def safe_file(root: str | Path, *parts: str) -> Path:
     if not found.is_file():
         raise NotFound("There is no such file.")
     return found
+
+
+def safe_open(root: str | Path, *parts: str) -> BinaryIO:
+    """Open what `safe_file` finds, for reading bytes, also where others may write into `root` meanwhile.
+
+    Raises:
+        NotFound, FileNotFoundError: as `safe_file`.
+        OSError: it is there and cannot be read.
+    """
+    base = Path(root).resolve(strict=True)
+    return open_inside(base, safe_file(base, *parts))
+
+
+def open_inside(base: Path, path: Path) -> BinaryIO:
+    """Open the regular file `path` below `base`, both real paths: no link is followed between the two.
+
+    Raises:
+        NotFound: it is no regular file any more, or there is a link on the way now.
+        OSError: it is there and cannot be read.
+    """
+    with contextlib.ExitStack() as opened:
+        at = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
+        opened.callback(os.close, at)
+        *directories, name = path.relative_to(base).parts
+        try:
+            for directory in directories:
+                at = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+                opened.callback(os.close, at)
+            # Without waiting: it may be a pipe by now.
+            found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
+        except PermissionError:
+            raise
+        except OSError:
+            # Gone, or a link, or no directory: it was swapped since it was looked at.
+            raise NotFound("There is no such file.") from None
+    file = os.fdopen(found, "rb")
+    if not stat.S_ISREG(os.fstat(found).st_mode):
+        file.close()
+        raise NotFound("There is no such file.")
+    return file

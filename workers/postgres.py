@@ -25,7 +25,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from broker.core.errors import BrokerError, InvalidUri, Misconfigured
 from broker.core.identity import check_uri
-from workers.publisher import Item, Publisher
+from workers.item import Item
+from workers.publisher import Publisher
 
 log = logging.getLogger(__name__)
 

@@ -190,11 +190,11 @@ async def test_a_file_that_cannot_be_read_keeps_what_was_published(
     await worker.reconcile()
     file.write_text("not readable now")
 
-    def refuse(_path: Path) -> bytes:
+    def refuse(_folder: Folder, _path: Path) -> bytes:
         raise PermissionError(13, "Permission denied")
 
     with monkeypatch.context() as refused:
-        refused.setattr(Path, "read_bytes", refuse)
+        refused.setattr(Folder, "read", refuse)
         assert (await worker.reconcile()).failed == 1
     assert await texts(publisher) == {"docs://a.md": "a"}
 
@@ -235,15 +235,15 @@ async def test_a_change_during_the_first_look_is_not_lost(
 ) -> None:
     """The watch begins before the first look: a file written while that goes on is told afterwards."""
     (folder / "a.md").write_text("one")
-    read: Callable[[Path], bytes] = Path.read_bytes
+    read: Callable[[Folder, Path], bytes] = Folder.read
 
-    def read_and_write(path: Path) -> bytes:
-        data = read(path)
+    def read_and_write(followed: Folder, path: Path) -> bytes:
+        data = read(followed, path)
         if data == b"one":
             path.write_text("two")
         return data
 
-    monkeypatch.setattr(Path, "read_bytes", read_and_write)
+    monkeypatch.setattr(Folder, "read", read_and_write)
     async with following(Folder(folder), publisher):
         await becomes(publisher, {"docs://a.md": "two"})
 

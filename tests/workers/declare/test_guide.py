@@ -92,7 +92,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return docs
 
 
-@pytest.mark.parametrize(("page", "answers"), [("serving", 6), ("templates", 8), ("files", 3)])
+@pytest.mark.parametrize(("page", "answers"), [("serving", 6), ("templates", 8), ("files", 4)])
 async def test_a_page_says_what_is_so(page: str, answers: int, folder: Path) -> None:
     _, compared = await _run_page(page)
     assert compared == answers
