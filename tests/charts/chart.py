@@ -2,13 +2,14 @@
 
 import functools
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.charts.install import HELM
+from tests.charts.install import HELM, KUBECTL
 
 CHART = Path(__file__).parents[2] / "helm"
 EXAMPLES = CHART / "examples"
@@ -21,7 +22,7 @@ MINIMAL: Values = {"redis": {"existingSecret": "broker-redis"}}
 
 
 class ChartError(Exception):
-    """What helm said when it refused."""
+    """What helm or kubectl said when it refused."""
 
 
 def helm(*arguments: str, stdin: str | None = None) -> str:
@@ -30,7 +31,23 @@ def helm(*arguments: str, stdin: str | None = None) -> str:
     Raises:
         ChartError: it failed.
     """
-    done = subprocess.run([str(HELM), *arguments], input=stdin, capture_output=True, text=True, check=False)
+    return _run(HELM, *arguments, stdin=stdin)
+
+
+def created(*arguments: str) -> Manifest:
+    """Return the object that `kubectl create …` would make; no cluster is asked.
+
+    Raises:
+        ChartError: it was refused.
+    """
+    return json.loads(_run(KUBECTL, *arguments, "--dry-run=client", "--output=json"))
+
+
+def _run(program: Path, *arguments: str, stdin: str | None = None) -> str:
+    nobody = {**os.environ, "KUBECONFIG": os.devnull}
+    done = subprocess.run(
+        [str(program), *arguments], input=stdin, capture_output=True, text=True, check=False, env=nobody
+    )
     if done.returncode:
         raise ChartError(done.stderr + done.stdout)
     return done.stdout

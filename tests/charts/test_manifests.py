@@ -107,6 +107,18 @@ def test_nothing_reaches_the_internal_port_or_leaves_unless_it_was_said() -> Non
     assert all(rule["from"] for rule in rules)
 
 
+@pytest.mark.parametrize("name", ["policy", "production"])
+def test_helm_test_is_let_in_where_clients_are_named(name: str) -> None:
+    """Its pod is in the release's own namespace, and was shut out by the production example."""
+    manifests = render(MATRIX[name])
+    [http, *_] = one(manifests, "NetworkPolicy")["spec"]["ingress"]
+    labels = one(manifests, "Pod")["metadata"]["labels"]
+    selectors = [
+        peer["podSelector"]["matchLabels"] for peer in http["from"] if peer.keys() == {"podSelector"}
+    ]
+    assert any(selector.items() <= labels.items() for selector in selectors), http["from"]
+
+
 def test_the_trial_s_redis_is_reached_by_this_release_only_and_reaches_nobody() -> None:
     policy = one(render(example("trial")), "NetworkPolicy", "trial-redis")["spec"]
     assert policy["egress"] == []
@@ -321,3 +333,29 @@ def test_the_notes_give_the_next_three_commands_and_say_what_is_not_for_producti
     notes = helm(*arguments, "--values", str(EXAMPLES / "production.yaml")).split("NOTES:")[1]
     assert "TRIAL" not in notes
     assert "https://mcp.example.org/mcp" in notes
+    assert "test.existingSecret" not in notes, "the example has it"
+
+
+@pytest.mark.parametrize("name", ["trial", "production", "names"])
+def test_the_notes_commands_are_about_objects_that_the_chart_makes(name: str) -> None:
+    values = json.dumps(MATRIX[name])
+    arguments = [
+        "install",
+        "b",
+        str(EXAMPLES.parent),
+        "--namespace",
+        "mcp",
+        "--dry-run=client",
+        "--values",
+        "-",
+    ]
+    notes = helm(*arguments, stdin=values).split("NOTES:")[1]
+    deployment, service = re.findall(r"kubectl -n mcp .*(?:deployment|service)/(\S+)", notes)
+    port = re.search(r"port-forward service/\S+ 8000:(\d+)", notes)
+    manifests = render(MATRIX[name])
+    assert one(manifests, "Deployment", deployment)["metadata"]["name"] == deployment
+    made = next(m for m in manifests if m["kind"] == "Service" and m["metadata"]["name"] == service)
+    assert port is not None
+    assert int(port[1]) in [each["port"] for each in made["spec"]["ports"]]
+    assert "helm -n mcp test b" in notes
+    assert one(manifests, "Pod")["metadata"]["annotations"]["helm.sh/hook"] == "test"

@@ -1,54 +1,22 @@
-"""What docs/operations says can be done: commands parse, settings exist, links lead somewhere."""
+"""What docs/operations says is so: settings and values exist, links lead somewhere, rights are enough.
+
+Its commands are run by test_walkthrough.py.
+"""
 
 import re
-import shlex
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from broker import settings
-from broker.__main__ import _parser  # pyright: ignore[reportPrivateUsage] - parsed, not run
-from tests.charts.chart import helm
 from tests.operations.test_commands import broker
 from tests.support.redis_server import RedisServer
 from tests.support.replica import Fleet
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "operations").glob("*.md"))
-NEEDS = ("# cluster", "# an engine is needed", "# a registry is needed", "# a Redis is needed")
-
-
-def commands() -> Iterator[tuple[str, str]]:
-    """Yield each line of a shell block of the pages, and the page's name."""
-    for page in PAGES:
-        for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL):
-            yield from ((page.name, line) for line in block.splitlines() if line.strip())
-
-
-RUNNABLE = [(page, line) for page, line in commands() if not any(line.rstrip().endswith(n) for n in NEEDS)]
-
-
-@pytest.mark.parametrize(("page", "line"), RUNNABLE, ids=[f"{page}: {line}" for page, line in RUNNABLE])
-@pytest.mark.usefixtures("helm_binary")
-def test_a_command_that_is_not_marked_runs_as_it_stands(
-    page: str, line: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = shlex.split(line, comments=True)
-    while "=" in words[0]:
-        words.pop(0)
-    monkeypatch.chdir(ROOT)
-    match words[0]:
-        case "broker":
-            assert _parser().parse_args(words[1:]).command == words[1], page
-        case "helm":
-            assert "kind: Deployment" in helm(*words[1:])
-        case "make":
-            subprocess.run(["make", "--dry-run", *words[1:]], check=True, capture_output=True)
-        case other:
-            raise AssertionError(f"{page} has {other}: mark what it needs, or try it here")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
