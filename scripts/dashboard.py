@@ -40,6 +40,11 @@ ROWS: dict[str, list[tuple[str, str, list[tuple[str, str]]]]] = {
             [("sum(broker_ready{JOB})", "ready"), ("max(broker_replicas_alive{JOB})", "alive")],
         ),
         ("Redis answers", "short", [("min by (log) (broker_redis_up{JOB})", "log {{log}}")]),
+        (
+            "Redis' settings: 1 doubtful, 2 bad",
+            "short",
+            [("max by (what) (broker_redis_unfit{JOB})", "{{what}}")],
+        ),
         ("Open streams", "short", [("sum by (era) (broker_streams_open{JOB})", "{{era}}")]),
         ("Log lag, entries", "short", [("max by (instance) (broker_log_lag_entries{JOB})", "{{instance}}")]),
         ("Resyncs, by why", "ops", _rate("broker_resyncs_total", "reason")),
@@ -57,6 +62,11 @@ ROWS: dict[str, list[tuple[str, str, list[tuple[str, str]]]]] = {
         ("Streams ended, by why", "ops", _rate("broker_streams_closed_total", "reason")),
         ("Streams opened, by era", "ops", _rate("broker_streams_opened_total", "era")),
         ("Requests refused, by why", "ops", _rate("broker_requests_refused_total", "reason")),
+        (
+            "Failed by a bug, and connections refused",
+            "ops",
+            _rate("broker_requests_failed_total") + _rate("broker_connections_refused_total"),
+        ),
         ("Workers' calls, by outcome", "ops", _rate("broker_worker_calls_total", "outcome")),
         (
             "Descriptors used",
