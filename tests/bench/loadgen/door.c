@@ -24,6 +24,7 @@ static int epoll = -1;
 static int publisher = -1;
 static char *queue;
 static size_t queued, queue_room;
+static long replies;
 static uint64_t replied_at;
 
 static struct sockaddr_in address(char *text) {
@@ -102,9 +103,10 @@ void publisher_flush(void) {
 }
 
 long publisher_waiting(void) { return (long)queued; }
+long publisher_replies(void) { return replies; }
 uint64_t publisher_heard(void) { return replied_at; }
 
-/* Looks for refusals, in RESP and in HTTP status lines, and notes when it was answered last. */
+/* Counts answers by their first line (RESP arrays and integers, HTTP status lines), and looks for refusals. */
 static void take_reply(const char *bytes, int length) {
     static char line[256];
     static int filled;
@@ -119,6 +121,7 @@ static void take_reply(const char *bytes, int length) {
         if (line[0] == '-' || !strncmp(line, "HTTP/1.1 4", 10) || !strncmp(line, "HTTP/1.1 5", 10) ||
             !strncmp(line, "conflict", 8) || !strncmp(line, "limit", 5) || !strncmp(line, "over", 4))
             die("a publish was refused: %s", line);
+        replies += line[0] == '*' || line[0] == ':' || !strncmp(line, "HTTP/1.1 2", 10);
     }
     replied_at = now_us();
 }

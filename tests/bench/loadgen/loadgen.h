@@ -123,7 +123,8 @@ void publisher_connect(char *address);
 void publisher_send(const record *r);
 long publisher_waiting(void);     /* bytes not yet handed to the kernel */
 void publisher_flush(void);
-uint64_t publisher_heard(void);   /* when a publish was answered last */
+long publisher_replies(void);     /* how many publishes were answered; 0 where they never are */
+uint64_t publisher_heard(void);   /* when one was answered last */
 void pump(int ms);                /* one turn of the loop */
 void spin_ms(int ms);
 void streams_open(stream *from, long count, int at_once);

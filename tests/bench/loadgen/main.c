@@ -36,6 +36,12 @@ static long publish_next(void) {
 
 static int is_stalled(uint64_t since, long limit_ms) { return (int64_t)(now_us() - since) > limit_ms * 1000; }
 
+/* Whether a server that coalesces has said it all. (A machine that stood still for a while is no quiet server.) */
+static int is_quiet(uint64_t since) {
+    int is_answered = !publisher_replies() || publisher_replies() >= next_publish;
+    return books.coalesces && is_answered && !publisher_waiting() && is_stalled(since, quiet_ms);
+}
+
 static void wait_for(long expected, uint64_t *since) {
     if (books.last_told > *since)
         *since = books.last_told;
@@ -107,7 +113,7 @@ static void publish_at_a_rate(void) {
         pump(sent == wanted.rate_count ? 5 : left > 5000 ? 5 : (int)(left / 1000));
         if (sent == wanted.rate_count) {
             wait_for(expected, &since);
-            if (books.coalesces && is_stalled(since, quiet_ms))
+            if (is_quiet(since))
                 break;
         } else {
             since = now_us();
@@ -144,7 +150,7 @@ static void publish_flat_out(void) {
         publisher_flush();
         pump(publisher_waiting() ? 1 : 20);
         wait_for(expected, &since);
-        if (books.coalesces && is_stalled(since, quiet_ms)) {
+        if (is_quiet(since)) {
             if (sent == count)
                 break;
             oldest = sent; /* these were told of by cues of later ones */
@@ -156,6 +162,8 @@ static void publish_flat_out(void) {
     user = group_user_us(&servers) - user;
     store = group_cpu_us(&stores) - store;
     client = own_cpu_us() - client;
+    if (books.told == before)
+        die("no cue came of %ld that were expected", expected);
     double cues = books.told - before, seconds = (end - began) / 1e6;
     printf(",\"flat_publishes\":%ld,\"flat_expected\":%ld,\"flat_told\":%.0f,\"flat_s\":%.3f", count, expected, cues,
            seconds);
@@ -188,7 +196,7 @@ static void publish_in_bursts(double opened_kb) {
         while (books.told - before < expected) {
             pump(10);
             wait_for(expected, &since);
-            if (books.coalesces && is_stalled(since, quiet_ms))
+            if (is_quiet(since))
                 break;
         }
     }
