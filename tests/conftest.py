@@ -114,6 +114,7 @@ def new_fleet(request: pytest.FixtureRequest, prefix: str) -> Iterator[Callable[
     for fleet in made:
         fleet.close()
     surprises = [surprise for fleet in made for surprise in fleet.surprises]
+    made.clear()  # where the test is run once more, its item and what is stashed there stay
     assert surprises == [], "\n".join(surprises)
 
 

@@ -10,6 +10,7 @@ from broker.callbacks.calls import Calls
 from broker.callbacks.demand import Demand
 from broker.callbacks.inbox import Inbox
 from broker.http.lifespan import Lifespan
+from broker.inspection import Inspection
 from broker.sessions.ownership import Sessions
 from broker.settings import Settings
 from broker.shedding import Shedding
@@ -24,6 +25,7 @@ from broker.tenants.quotas import Quotas
 from tests.support.redis_server import RedisServer
 
 PARTS: list[Any] = [
+    Inspection,
     Tail,
     Heart,
     Resync,
