@@ -9,7 +9,7 @@
 #   make chaos        every fault that there is, against Redis of every shape (CHAOS="--seeds 7" for another run)
 #   make soak         twenty minutes of load, and whether anything grew (SOAK="--minutes 1" for a look)
 #   make docs         write the generated documentation       make lock   pin the newest versions anew
-#   make image-check  build and run the image without an engine (root, Debian's buildah and curl)
+#   make image-check  build the image and run its Deployment (root, Debian's buildah, podman, runc, catatonit)
 
 PYTHON ?= python3
 DOCS ?= docs

@@ -6,7 +6,11 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
+
+from tests.charts.chart import one, render
+from tests.charts.deployment import playable, values
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -64,3 +68,15 @@ def test_every_extra_that_the_image_installs_exists() -> None:
     assert set(extras[1].split(",")) <= project["optional-dependencies"].keys()
     chart = yaml.safe_load((ROOT / "helm" / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == project["version"]
+
+
+@pytest.mark.usefixtures("helm_binary")
+def test_what_image_check_plays_is_the_rendered_deployment_but_for_what_only_a_kubelet_does() -> None:
+    rendered = one(render(values("localhost/x:check")), "Deployment")
+    pod, played = (each["spec"]["template"]["spec"] for each in (rendered, playable(rendered)))
+    assert {name for name in played if played[name] != pod.get(name)} == {"hostNetwork", "containers"}
+    [container], [ours] = pod["containers"], played["containers"]
+    assert container["image"] == "localhost/x:check"
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    taken = {"startupProbe", "livenessProbe", "readinessProbe", "lifecycle", "ports"}
+    assert container == ours | {name: container[name] for name in taken}
