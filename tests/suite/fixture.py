@@ -11,6 +11,18 @@ PIXEL = base64.b64decode(
 worker = Worker("suite", tenant="default")
 
 
+@worker.resource("test://static-text", name="static-text")
+def text() -> str:
+    """Text that never changes."""
+    return "This is the content of the static text resource."
+
+
+@worker.resource("test://static-binary", name="static-binary", mime_type="image/png")
+def binary() -> bytes:
+    """One red pixel."""
+    return PIXEL
+
+
 @worker.resource("test://template/{id}/data", mime_type="application/json")
 def data(id: str) -> dict[str, object]:  # noqa: A002 - the suite's own name for it
     """Data of one id."""

