@@ -18,7 +18,17 @@ from broker.cli.administration import Desk, note, run_act, say
 from broker.core.errors import BadRequest, TenantNotFound
 from broker.core.identity import TenantId, check_tenant
 from broker.core.tenancy import State, Tenant
-from broker.core.transfer import End, Header, Line, ResourceLine, TenantLine, decode, encode
+from broker.core.transfer import (
+    MAX_HEADER_BYTES,
+    MAX_LINE_BYTES,
+    End,
+    Header,
+    Line,
+    ResourceLine,
+    TenantLine,
+    decode,
+    encode,
+)
 from broker.settings import Settings
 from broker.store import transfer
 from broker.store.quotas import set_limits
@@ -161,6 +171,7 @@ class _Import:
         self._batch = _Batch(desk, arguments, tally)
         self._tenants: list[Tenant] = []
         self._keys = 0
+        self._resources = 0
         self._end: End | None = None
 
     async def take(self, text: bytes, number: int) -> None:
@@ -172,6 +183,7 @@ class _Import:
             case TenantLine():
                 await self._tenant(line)
             case ResourceLine():
+                self._resources += 1
                 await self._batch.add(line)
             case End():
                 self._end = line
@@ -190,7 +202,7 @@ class _Import:
         """Send what is left, and say what became of it all.
 
         Raises:
-            BadRequest: the file was cut.
+            BadRequest: the file was cut, or lacks lines amid it.
         """
         desk = self._desk
         await self._batch.flush()
@@ -202,13 +214,26 @@ class _Import:
         _tell(self._tally, len(self._tenants), self._keys)
         if self._end is None:
             raise BadRequest("The file has no last line: it was cut, and what is behind the cut is not here.")
+        found = End(len(self._tenants), self._resources)
+        if found != self._end:
+            raise BadRequest(
+                f"The file says that it has {self._end.tenants} tenants and {self._end.resources} resources, "
+                f"and has {found.tenants} and {found.resources}: lines of it are missing, or are there twice."
+            )
 
 
 async def _import(desk: Desk, arguments: argparse.Namespace, tally: Tally) -> None:
     taking = _Import(desk, arguments, tally)
     with _read(arguments.file) as file:
-        for number, text in enumerate(file, 1):
+        number, most = 1, MAX_HEADER_BYTES
+        # With a bound: what is no such file may have no end of a line at all.
+        while text := file.readline(most + 1):
+            if len(text) > most:
+                raise BadRequest(
+                    f"Line {number} is longer than {most} bytes: is this a file of broker export?"
+                )
             await taking.take(text, number)
+            number, most = number + 1, MAX_LINE_BYTES
     await taking.finish()
 
 

@@ -6,6 +6,8 @@ Pure. Rules:
    after a move changes nothing and tells nobody.
 2. The first line says what the file is, the last one how much it holds: a file that was cut is found out.
 3. A line that cannot be read is refused with its number and never guessed at.
+4. What is read is spliced into answers, and decides who may do what, as it stands: so it is checked as if a
+   publisher or an administrator had said it.
 """
 
 import json
@@ -14,15 +16,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
-from broker.core.errors import BadRequest
+from broker.core.errors import BadRequest, BrokerError
 from broker.core.identity import ResourceKey, TenantId, check_tenant, check_uri
-from broker.core.publication import CacheScope, Publication, encode_json
-from broker.core.tenancy import KeyRecord, Tenant
+from broker.core.publication import MAX_RULE_BYTES, Publication, check_version, encode_json
+from broker.core.tenancy import KeyRecord, Limits, State, Tenant, check_key_name, check_key_scopes
 
 FORMAT = 1
 """Of the file; a reader refuses what is newer."""
 
-_DIGEST = re.compile(r"[0-9a-f]{56}[stp]*")
+MAX_HEADER_BYTES = 10_000
+MAX_LINE_BYTES = 1_200_000_000
+"""Of what is read: contents of 500 MB, the most that a broker can be set to, take twice as much here."""
+
+_DIGEST = re.compile(r"[0-9a-f]{56}s?t?p?")
+_KEY_DIGEST = re.compile(r"[0-9a-f]{64}")
+_WORD = re.compile(r"[!-~]+")
+"""Of a rule (core/access.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +120,9 @@ def decode(text: bytes, number: int) -> Line:
                 return End(int(given["tenants"]), int(given["resources"]))
             case _:
                 raise BadRequest("of no kind that this release knows")
-    except BadRequest as error:
+    except BrokerError as error:
         raise BadRequest(f"Line {number} cannot be imported: {error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise BadRequest(
             f"Line {number} is not a line of `broker export` ({type(error).__name__}); is the file whole?"
         ) from None
@@ -128,24 +137,68 @@ def _header(given: Mapping[str, Any]) -> Header:
 def _tenant(given: Mapping[str, Any]) -> TenantLine:
     name = check_tenant(given["id"])
     tenant = Tenant.decode(name, json.dumps(given["record"]).encode())
+    Limits.read(tenant.limits.given())
+    check_version(tenant.created_ms)
+    if tenant.state is State.DELETING:
+        raise BadRequest("a tenant that is being deleted.")
     keys = {digest: KeyRecord.decode(json.dumps(key).encode()) for digest, key in given["keys"].items()}
-    if any(key.tenant != name for key in keys.values()):
-        raise BadRequest("a key of another tenant.")
+    for digest, key in keys.items():
+        _check_key(name, digest, key)
     return TenantLine(tenant, keys)
+
+
+def _check_key(tenant: TenantId, digest: str, key: KeyRecord) -> None:
+    if key.tenant != tenant:
+        raise BadRequest("a key of another tenant.")
+    if not _KEY_DIGEST.fullmatch(digest):
+        raise BadRequest("a key without its digest.")
+    check_key_name(key.id)
+    check_key_name(key.name)
+    check_key_scopes(key.scopes)
+    check_version(key.created_ms)
+    check_version(key.expires_ms)
 
 
 def _resource(given: Mapping[str, Any]) -> ResourceLine:
     key = ResourceKey(TenantId(check_tenant(given["tenant"])), check_uri(given["uri"]))
-    meta, body = json.loads(given["meta"]), json.loads(given["body"])
-    if not (isinstance(meta, dict) and isinstance(body, list) and _DIGEST.fullmatch(given["digest"])):
+    meta, body = _json(given["meta"]), _json(given["body"])
+    if not (_is_meta(meta, key) and _is_body(body) and _DIGEST.fullmatch(given["digest"])):
         raise BadRequest("its description, contents or digest are not what they were.")
+    if given["cache_scope"] not in (None, "public", "private"):
+        raise BadRequest("its cache_scope is neither public nor private.")
     publication = Publication(
         key,
         given["meta"].encode(),
         given["body"].encode(),
-        tuple(cast("list[str]", given["rule"])),
-        given["ttl_ms"],
-        cast("CacheScope | None", given["cache_scope"]),
+        _rule(given["rule"]),
+        check_version(given["ttl_ms"]),
+        given["cache_scope"],
         given["digest"],
     )
-    return ResourceLine(publication, given["version"], given["expires_ms"])
+    return ResourceLine(publication, check_version(given["version"]), check_version(given["expires_ms"]))
+
+
+def _json(text: str) -> Any:
+    """Read JSON as we encode it, and no other: answers and frames hold it as it stands."""
+    value = json.loads(text)
+    if encode_json(value) != text.encode():
+        raise BadRequest("its description or contents are not encoded as a broker does.")
+    return value
+
+
+def _is_meta(meta: Any, key: ResourceKey) -> bool:
+    return isinstance(meta, dict) and cast("Any", meta).get("uri") == key.uri
+
+
+def _is_body(body: Any) -> bool:
+    return isinstance(body, list) and all(isinstance(entry, dict) for entry in cast("list[Any]", body))
+
+
+def _rule(given: Any) -> tuple[str, ...]:
+    """Return a rule's words; one that is no rule must not open what was closed."""
+    words = cast("list[str]", given)
+    if not isinstance(given, list) or not all(_WORD.fullmatch(word) for word in words):
+        raise BadRequest("its rule is not what it was.")
+    if len(" ".join(words)) > MAX_RULE_BYTES:
+        raise BadRequest("its rule is longer than any.")
+    return tuple(words)

@@ -34,7 +34,8 @@ FORMS = {
 
 _OPTIONS = ("db", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname", "ssl_cert_reqs")
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<name>[^\[\]:\s]+))(?::(?P<port>[0-9]*))?")
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<name>[^\[\]:\s]+))(?::(?P<port>[0-9]{0,9}))?")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 Host = tuple[str, int]
 
@@ -232,7 +233,7 @@ def _path(scheme: str, shape: Shape, path: str, options: Mapping[str, str]) -> t
 
 
 def _database(scheme: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    if not _NUMBER.fullmatch(text):
         _refuse(scheme, "has a database that is no number, as in /0")
     return int(text)
 

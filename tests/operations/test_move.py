@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -270,3 +270,108 @@ def test_a_resource_comes_back_from_its_line_as_it_was() -> None:
         b'"body":"[]","rule":["x"],"ttl_ms":1,"cache_scope":"public","version":null,"expires_ms":5}\n'
     )
     assert encode(decode(line, 1)) == line
+
+
+DEEP = "[" * 100_000
+RESOURCE: dict[str, Any] = {
+    "is": "resource", "tenant": "a", "uri": "b:c", "digest": "0" * 56, "meta": '{"uri":"b:c","name":"c"}',
+    "body": '[{"uri":"b:c","text":"x"}]', "rule": [], "ttl_ms": None, "cache_scope": None, "version": None,
+    "expires_ms": None,
+}  # fmt: skip
+KEY: dict[str, Any] = {
+    "id": "0123456789", "tenant": "a", "name": "ci", "scopes": [READ], "created_ms": 0, "expires_ms": None,
+}  # fmt: skip
+TENANT: dict[str, Any] = {
+    "is": "tenant", "id": "a", "record": {"state": "active", "created_ms": 0, "limits": {}},
+    "keys": {"0" * 64: KEY},
+}  # fmt: skip
+
+
+def test_the_lines_that_hostile_ones_are_made_of_are_taken() -> None:
+    for number, given in enumerate((RESOURCE, TENANT), 2):
+        decode(json.dumps(given).encode(), number)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"meta": DEEP},
+        {"body": DEEP},
+        {"meta": '{"uri":"b:c",\n\n"name":"c"}'},
+        {"meta": '{"uri":"b:c","name":"\u2028"}'},
+        {"meta": '{"uri":"x:other","name":"c"}'},
+        {"meta": '{"uri":"b:c","name":"c","name":"d"}'},
+        {"body": "[NaN]"},
+        {"body": "[1]"},
+        {"rule": "inner"},
+        {"rule": None},
+        {"rule": [1]},
+        {"rule": [""]},
+        {"rule": ["inner other"]},
+        {"rule": ["x" * 2000]},
+        {"ttl_ms": "x"},
+        {"ttl_ms": -1},
+        {"cache_scope": "everybody"},
+        {"version": 2**60},
+        {"version": "1"},
+        {"expires_ms": "soon"},
+        {"expires_ms": 1e300},
+        {"digest": "0" * 56 + "stst"},
+        {"tenant": ""},
+        {"uri": "b:\ud800"},
+    ],
+    ids=lambda changed: ascii(changed)[:40],
+)
+def test_a_resource_that_no_publisher_could_have_said_is_refused(changed: dict[str, Any]) -> None:
+    """Its bytes would be spliced into answers, and its rule would decide."""
+    with pytest.raises(BadRequest, match=r"^Line 7 "):
+        decode(json.dumps(RESOURCE | changed).encode(), 7)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"id": "b"},
+        {"record": {"state": "deleting", "created_ms": 0}},
+        {"record": {"state": "active", "created_ms": 0, "limits": {"reads": "many"}}},
+        {"record": {"state": "active", "created_ms": 0, "limits": {"reads": -1}}},
+        {"keys": {"digest": KEY}},
+        {"keys": {"0" * 64: KEY | {"tenant": "b"}}},
+        {"keys": {"0" * 64: KEY | {"name": "a b"}}},
+        {"keys": {"0" * 64: KEY | {"scopes": ["a b"]}}},
+        {"keys": {"0" * 64: KEY | {"expires_ms": "never"}}},
+    ],
+    ids=lambda changed: ascii(changed)[:60],
+)
+def test_a_tenant_that_no_administrator_could_have_made_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest, match=r"^Line 7 "):
+        decode(json.dumps(TENANT | changed).encode(), 7)
+
+
+@pytest.mark.parametrize(
+    "line", [DEEP, '{"is":"end","tenants":1e999,"resources":0}', '{"is":"end","tenants":' + DEEP]
+)
+def test_a_line_that_is_deep_or_endless_is_refused_and_no_traceback(line: str) -> None:
+    with pytest.raises(BadRequest, match="Line 7 is not a line of"):
+        decode(line.encode(), 7)
+
+
+@pytest.mark.parametrize("changes", ["lacks a line", "has one twice"])
+def test_a_file_that_lacks_a_line_or_has_one_twice_says_so(
+    old: Place, new: Place, tmp_path: Path, changes: str
+) -> None:
+    fill(old)
+    file = tmp_path / "all.jsonl"
+    old.broker("export", str(file))
+    lines = file.read_bytes().splitlines(keepends=True)
+    lines[3:4] = [] if changes == "lacks a line" else [lines[3]] * 2
+    file.write_bytes(b"".join(lines))
+    done = new.broker("import", str(file))
+    assert done.returncode == 2
+    assert "missing, or are there twice" in done.stderr
+
+
+def test_what_has_no_end_of_a_line_costs_no_memory(new: Place) -> None:
+    done = new.broker("import", "/dev/zero")
+    assert done.returncode == 2
+    assert "Line 1 is longer than 10000 bytes" in done.stderr

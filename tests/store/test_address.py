@@ -57,6 +57,8 @@ REFUSED = {
     "redis://u:geheim@a,b": "several hosts",
     "redis://u:geheim@h/zero": "database that is no number",
     "redis://u:geheim@h/1/2": "too many parts",
+    "redis://u:geheim@h/" + "9" * 5000: "database that is no number",
+    "redis://u:geheim@h:" + "9" * 5000: "host that cannot be read",
     "redis://u:gehe/im@h": "cannot be read",
     "redis://u:gehe#im@h": "%23",
     "redis://u:gehe?im=1@h": "percent-encoded",
