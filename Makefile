@@ -15,7 +15,8 @@ PYTHON ?= python3
 DOCS ?= docs
 # Some two hundred tests start real servers, kill them and wait for what must follow. On a busy machine one may miss
 # its ceiling, so what fails is run once more: failing twice is a fault, and the closing line counts the reruns.
-PYTEST ?= -n auto --reruns 1
+# They wait more than they work, so there is one more at a time than there are cores.
+PYTEST ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --reruns 1
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_VERSION := 26.3
