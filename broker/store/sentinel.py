@@ -23,11 +23,11 @@ from redis import Redis as SyncRedis
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import InvalidResponse, RedisError, ResponseError
 from redis.retry import Retry as SyncRetry
 
 from broker.core.errors import StoreUnavailable
-from broker.store.address import Address, Host, Shape, shown
+from broker.store.address import MAX_PORT, Address, Host, Shape, shown
 from broker.store.connection import Course, connection_class, sync_connection_class
 from broker.store.errors import meaning, ours
 from broker.store.login import provider
@@ -80,8 +80,15 @@ def _answer(place: Any, details: Any) -> Answer:
             raise reply
     if not place or isinstance(place, Exception) or isinstance(details, Exception):
         return Answer(0, None)
-    fields = dict(zip(details[::2], details[1::2], strict=True))
-    return Answer(int(fields.get(b"config-epoch", 0)), (place[0].decode(), int(place[1])))
+    try:
+        fields = dict(zip(details[::2], details[1::2], strict=True))
+        answer = Answer(int(fields.get(b"config-epoch", 0)), (place[0].decode(), int(place[1])))
+        if not 0 < int(place[1]) <= MAX_PORT:
+            raise ValueError("no port")
+    except (ValueError, TypeError, LookupError, AttributeError):
+        # Of whatever stands at a sentinel's address; the others' answers count all the same.
+        raise InvalidResponse("what it answers is not what a sentinel does") from None
+    return answer
 
 
 def _options(address: Address, host: Host, connect_timeout: float) -> dict[str, Any]:
