@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, text in (
         ("touch", "tell subscribers that a resource changed, without new contents"),
         ("remove", "remove a resource"),
-        ("read", "print a resource's contents"),
+        ("read", "print the contents that were published"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument("uri", help="the resource's URI")

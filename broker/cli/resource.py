@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.cli.place import redis_url
-from broker.core.errors import BadRequest, ResourceNotFound
+from broker.core.errors import BadRequest, NotFound
 from broker.settings import Settings
 from workers import Outcome, SyncPublisher
 from workers.mime import contents_of
@@ -89,7 +89,8 @@ def _list(publisher: SyncPublisher, _arguments: argparse.Namespace) -> int:
 def _read(publisher: SyncPublisher, arguments: argparse.Namespace) -> int:
     stored = publisher.read(arguments.uri)
     if stored is None:
-        raise ResourceNotFound(arguments.uri)
+        # It may be listed all the same: only a broker asks the worker that answers it.
+        raise NotFound(f"Nothing is published under {arguments.uri!a}; what workers answer, brokers read.")
     entries: list[dict[str, Any]] = json.loads(stored.contents)
     for entry in entries:
         data = base64.b64decode(entry["blob"]) if "blob" in entry else str(entry["text"]).encode()

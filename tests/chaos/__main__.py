@@ -19,13 +19,17 @@ def _say(text: str) -> None:
     print(text, flush=True)  # noqa: T201 - a program's answer
 
 
-def _arguments() -> argparse.Namespace:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--shapes", default=",".join(SHAPES), help="which shapes of Redis")
     parser.add_argument("--seeds", default="1", help="one run a shape for each")
     parser.add_argument("--steps", type=int, default=60, help="how many faults a run has in all")
     parser.add_argument("--faults", default="", help="exactly these faults, each judged by itself")
-    return parser.parse_args()
+    how = parser.parse_args()
+    most = max(len(faults.of(shape)) for shape in how.shapes.split(","))
+    if not how.faults and how.steps < most:
+        parser.error(f"each fault has its turn, so --steps is {most} at least; --faults runs some of them")
+    return how
 
 
 async def _main(how: argparse.Namespace) -> int:
@@ -53,4 +57,4 @@ async def _main(how: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(_main(_arguments())))
+    sys.exit(asyncio.run(_main(arguments())))

@@ -1,7 +1,10 @@
 """A plan is decided by its seed alone."""
 
+import sys
+
 import pytest
 
+from tests.chaos import __main__ as chaos
 from tests.chaos import faults
 from tests.chaos.plan import MOST_AT_ONCE, Kind, exactly, plan, shown
 from tests.chaos.shape import SHAPES
@@ -40,3 +43,13 @@ def test_a_complete_plan_that_is_too_short_is_refused() -> None:
 
 def test_chosen_faults_come_in_their_order_each_by_itself() -> None:
     assert shown(exactly(1, ["b", "a"])) == "[b] [a]"
+
+
+def test_too_few_steps_for_all_faults_are_refused_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Was a traceback, after the shapes before had run."""
+    monkeypatch.setattr(sys, "argv", ["chaos", "--steps", "12"])
+    with pytest.raises(SystemExit):
+        chaos.arguments()
+    assert "--steps is" in capsys.readouterr().err

@@ -111,7 +111,7 @@ def test_each_tenant_has_its_own_resources(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (("read", "docs://none"), "There is no resource 'docs://none'"),
+        (("read", "docs://none"), "Nothing is published under 'docs://none'"),
         (("publish", "no uri"), "is not a resource URI"),
         (("publish", "a:b", "/nowhere/file"), "/nowhere/file cannot be read: No such file or directory"),
         (("list", "--tenant", ""), "a tenant id has 1 to 64 bytes"),
