@@ -76,13 +76,19 @@ def _add_workers(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--concurrency", type=int, default=64, help="calls answered at once by each worker (default: 64)"
     )
+    command.add_argument(
+        "--per-tenant",
+        type=int,
+        help="of these, for each tenant (default: all; half for a worker of several tenants)",
+    )
 
 
 async def _serve(arguments: argparse.Namespace) -> None:
-    if arguments.concurrency < 1:
-        raise Misconfigured("--concurrency is at least 1.")
+    for option, number in (("--concurrency", arguments.concurrency), ("--per-tenant", arguments.per_tenant)):
+        if number is not None and number < 1:
+            raise Misconfigured(f"{option} is at least 1.")
     workers = [load(named) for named in arguments.workers]
-    rules = ServingRules(concurrency=arguments.concurrency, per_tenant=arguments.concurrency)
+    rules = ServingRules(concurrency=arguments.concurrency, per_tenant=arguments.per_tenant)
     await serve(*workers, url=arguments.redis_url, prefix=arguments.prefix, rules=rules)
 
 
@@ -99,6 +105,8 @@ async def _develop(arguments: argparse.Namespace) -> None:
     for named in arguments.workers:
         load(named)
     options = ["--concurrency", str(arguments.concurrency)]
+    if arguments.per_tenant is not None:
+        options += ["--per-tenant", str(arguments.per_tenant)]
     await dev.run(arguments.workers, options, arguments.watch.resolve())
 
 

@@ -8,6 +8,10 @@ Rules:
 3. No loop here dies of Redis: it waits and goes on.
 4. A call that this process cannot know (another release of the group declares it) is left to the others for a
    while, before it is answered as unknown.
+5. A call of a sync function that finds no free thread for `CROWDED_SECONDS` is left to the others, too, as
+   long as there are any: a sibling may be idle. Functions that hang cost their own process, not the group.
+6. Ages and deadlines are taken from the monotonic clock, set by Redis' clock once a second. What this machine
+   thinks the time is, and when somebody corrects it, decides nothing.
 """
 
 import asyncio
@@ -16,8 +20,9 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from broker.core.declaration import CallRequest, CallResult, Failure, encode_result
 from broker.core.errors import BrokerError
@@ -25,10 +30,12 @@ from broker.core.identity import TenantId
 from broker.core.publication import MAX_CONTENT_BYTES
 from broker.store.client import READ_BLOCK_MS
 from broker.store.work import Task, WorkStore
-from workers import tracing
-from workers.ending import end
+from workers import ending, tracing
+from workers.served import Served
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 KEEP_SECONDS = 0.8
 CLAIM_SECONDS = 0.5
@@ -37,6 +44,11 @@ CROWDED_WAIT_MS = 50
 """How long a read waits while a tenant has no room: its calls are not asked for, and must not wait long."""
 PASS_MS = 4000
 """How old a call must be until it is answered as unknown here, if other processes may know it."""
+CROWDED_SECONDS = 0.3
+"""How long a call waits for a free thread here, if other processes may have one."""
+CROWDED_PASS_SECONDS = 1.0
+"""How long it is left to them then: longer than each of them takes to look (`CLAIM_SECONDS`)."""
+CROWDED_LOOK_SECONDS = 0.01
 ANSWER_OVERHEAD = 1000
 
 
@@ -45,7 +57,8 @@ class ServingRules:
     """How much a process takes on. Times in seconds."""
 
     concurrency: int = 64
-    per_tenant: int = 64
+    per_tenant: int | None = None
+    """None: all of `concurrency` for a worker of one tenant, half of it for each tenant of several."""
     grace: float = 15.0
     """How long a process that leaves finishes what it has taken."""
     max_answer_bytes: int = MAX_CONTENT_BYTES
@@ -53,6 +66,12 @@ class ServingRules:
     """How long a URI counts as watched after its last watcher has left."""
     repeat: float = 10.0
     """How often registrations are repeated; well below what brokers wait for (30 s)."""
+
+    def share(self, tenants: int) -> int:
+        """Return how much of it one tenant of so many may have, so that none can take it all."""
+        if self.per_tenant is not None:
+            return self.per_tenant
+        return self.concurrency if tenants == 1 else max(1, self.concurrency // 2)
 
 
 class Room:
@@ -71,33 +90,33 @@ class Room:
 
 
 class Calling:
-    """One worker's calls for tenants of one log. `answer` is its `call`; `knows` says what it declares."""
+    """One worker's calls for `tenants`, which are all of one log."""
 
     def __init__(
         self,
         store: WorkStore,
         tenants: Sequence[TenantId],
-        answer: Callable[[CallRequest], Awaitable[CallResult]],
-        knows: Callable[[str], bool],
+        worker: Served,
         *,
         rules: ServingRules,
         room: Room,
     ) -> None:
         self._store = store
         self._tenants = tenants
-        self._answer = answer
-        self._knows = knows
+        self._worker = worker
         self._rules = rules
+        self._share = rules.share(len(worker.tenants))
         self._running: dict[str, tuple[Task, asyncio.Task[None]]] = {}
         self._count: Counter[TenantId] = Counter()
         self._passed: dict[str, float] = {}
         """Entries left to the others, each until when."""
         self._room = room
+        self._turn = 0
         self._is_leaving = False
         self.others = 0
         """How many other processes of the group live."""
         self.clock = 0.0
-        """What Redis' clock is ahead of ours, in ms."""
+        """What Redis' clock is ahead of our monotonic one, in ms."""
 
     def __repr__(self) -> str:
         return f"<Calling {len(self._running)} running>"
@@ -113,15 +132,14 @@ class Calling:
         """Take calls until `leave`."""
         failures = 0
         while not self._is_leaving:
-            tenants = self._open_tenants()
+            tenants, count = self._openings()
             if not tenants:
                 self._room.freed.clear()
                 await self._room.freed.wait()
                 continue
             wait_ms = READ_BLOCK_MS if len(tenants) == len(self._tenants) else CROWDED_WAIT_MS
             try:
-                for task in await self._store.take(tenants, max(1, self._room.left // len(tenants)), wait_ms):
-                    self._begin(task)
+                await self._accept(await self._store.take(tenants, count, wait_ms))
                 failures = 0
             except BrokerError as error:
                 failures += 1
@@ -148,7 +166,7 @@ class Calling:
         tasks = [running for _, running in self._running.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=self._rules.grace)
-        await end([running for _, running in self._running.values()])
+        await ending.end([running for _, running in self._running.values()])
 
     def cancel(self, call: str) -> None:
         """Nobody waits for `call` any more."""
@@ -156,12 +174,33 @@ class Calling:
         if running is not None:
             running[1].cancel("taken back")
 
-    def _open_tenants(self) -> list[TenantId]:
-        if not self._room.left:
-            return []
-        return [tenant for tenant in self._tenants if self._count[tenant] < self._rules.per_tenant]
+    def _left(self, tenant: TenantId) -> int:
+        """Return how many more calls of `tenant` there is room for."""
+        return max(0, min(self._room.left, self._share - self._count[tenant]))
+
+    def _openings(self) -> tuple[list[TenantId], int]:
+        """Return whose calls may be taken, and how many of each: one read asks the same number of all."""
+        tenants = [tenant for tenant in self._tenants if self._left(tenant)]
+        if not tenants:
+            return [], 0
+        if len(tenants) > self._room.left:
+            # There is not one for each: they take turns.
+            self._turn = (self._turn + 1) % len(tenants)
+            tenants = (tenants[self._turn :] + tenants[: self._turn])[: self._room.left]
+        return tenants, min(self._room.left // len(tenants), *map(self._left, tenants))
 
     # -- answering -----------------------------------------------------------------------------------------
+
+    async def _accept(self, tasks: Sequence[Task]) -> None:
+        """Begin what there is room for; while we asked for it, the other loop may have filled the room."""
+        left: list[Task] = []
+        for task in tasks:
+            if self._left(task.tenant) or task.call in self._running:
+                self._begin(task)
+            else:
+                left.append(task)
+        for task in left:
+            await self._store.release(task)
 
     def _begin(self, task: Task) -> None:
         if task.call in self._running:
@@ -181,20 +220,22 @@ class Calling:
             _log.error("call_not_answered", exc_info=done.exception(), extra={"call": task.call})
 
     async def _serve(self, task: Task) -> None:
-        age_ms = time.time() * 1000 + self.clock - task.placed_ms
-        left = (task.budget_ms - age_ms) / 1000
+        end = time.monotonic() + (task.budget_ms - self._age_ms(task)) / 1000
         try:
-            if left <= 0:
+            if end <= time.monotonic():
                 await self._store.drop(task)
                 return
-            request = dataclasses.replace(CallRequest.decode(task.request), deadline=time.time() + left)
-            if self.others and age_ms < PASS_MS and not self._knows(request.declared):
+            request = CallRequest.decode(task.request)
+            pass_seconds = await self._pass_seconds(task, request)
+            if pass_seconds:
                 # Before it is let go: we must not be the next who finds it.
-                self._passed[task.entry] = time.monotonic() + (PASS_MS - age_ms) / 1000
+                self._passed[task.entry] = time.monotonic() + pass_seconds
                 await self._store.release(task)
                 return
+            # Authors and their libraries know no other clock than the wall's.
+            request = dataclasses.replace(request, deadline=time.time() + end - time.monotonic())
             with tracing.answered(task.trace, task.tenant):
-                result = await self._answer(request)
+                result = await self._worker.call(request)
         except ValueError:
             _log.exception("call_unreadable", extra={"call": task.call})
             result = Failure("internal", "The worker cannot read this call.", task.call)
@@ -202,7 +243,25 @@ class Calling:
             if not self._is_leaving:
                 await self._store.drop(task)
             raise
-        await self._send(task, self._encoded(task, result), time.time() + left)
+        await self._send(task, self._encoded(task, result), end)
+
+    def _age_ms(self, task: Task) -> float:
+        """Return how long ago a call was placed."""
+        return time.monotonic() * 1000 + self.clock - task.placed_ms
+
+    async def _pass_seconds(self, task: Task, request: CallRequest) -> float:
+        """Return for how many seconds a call is left to the other processes; 0 if it is answered here."""
+        if self.others and not self._knows(request.declared):
+            return max(0.0, PASS_MS - self._age_ms(task)) / 1000
+        patience = time.monotonic() + CROWDED_SECONDS
+        while self.others and self._worker.is_crowded(request):
+            if time.monotonic() > patience:
+                return CROWDED_PASS_SECONDS
+            await asyncio.sleep(CROWDED_LOOK_SECONDS)
+        return 0.0
+
+    def _knows(self, declared: str) -> bool:
+        return any(declaration.uri == declared for declaration in self._worker.declarations())
 
     def _encoded(self, task: Task, result: CallResult) -> bytes:
         data = encode_result(result)
@@ -222,7 +281,7 @@ class Calling:
                 await self._store.answer(task, data)
             except BrokerError as error:
                 failures += 1
-                if time.time() > until:
+                if time.monotonic() > until:
                     _log.warning("answer_not_sent", extra={"call": task.call, "error": str(error)})
                     return
                 await asyncio.sleep(_backoff(failures))
@@ -249,11 +308,11 @@ class Calling:
                 continue
             now = time.monotonic()
             self._passed = {entry: until for entry, until in self._passed.items() if until > now}
-            for tenant in self._open_tenants():
-                if self._room.left:
-                    claim = self._store.claim(tenant, self._room.left, self._passed)
-                    for task in await _attempt("calls_not_claimed", claim) or ():
-                        self._begin(task)
+            for tenant in self._tenants:
+                if self._left(tenant):
+                    claim = self._store.claim(tenant, self._left(tenant), self._passed)
+                    claimed = await _attempt("calls_not_claimed", claim)
+                    await _attempt("calls_not_left", self._accept(claimed or ()))
 
     async def tidy_forever(self) -> None:
         """Forget what nobody can wait for."""
@@ -263,7 +322,7 @@ class Calling:
                 await _attempt("calls_not_tidied", self._store.tidy(tenant))
 
 
-async def _attempt(event: str, work: Awaitable[list[Task] | None]) -> list[Task] | None:
+async def _attempt(event: str, work: Awaitable[T]) -> T | None:
     """Do `work`; what Redis refuses is tried again at the next turn."""
     try:
         return await work

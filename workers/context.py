@@ -26,10 +26,12 @@ class CallLogger(logging.LoggerAdapter[logging.Logger]):
 class Context:
     """One call: who asks for what, and for how long the answer is of use. Threads may use it."""
 
-    __slots__ = ("_cancelled", "_request", "call_id", "logger")
+    __slots__ = ("_cancelled", "_end", "_request", "call_id", "logger")
 
     def __init__(self, request: CallRequest, call_id: str, logger: logging.Logger) -> None:
         self._request = request
+        # Read now: a clock of the machine that is set in between ends no call, and prolongs none.
+        self._end = time.monotonic() + request.deadline - time.time()
         self._cancelled = threading.Event()
         self.call_id = call_id
         """Names this call in the logs, and to the client if it fails."""
@@ -67,7 +69,7 @@ class Context:
     @property
     def seconds_left(self) -> float:
         """Return how long the caller still waits; 0 if it does not."""
-        return max(0.0, self._request.deadline - time.time())
+        return max(0.0, self._end - time.monotonic())
 
     @property
     def trace(self) -> str | None:
@@ -80,7 +82,7 @@ class Context:
 
         An async function is cancelled by itself; a sync one runs in a thread and should look here.
         """
-        return self._cancelled.is_set() or self._request.deadline <= time.time()
+        return self._cancelled.is_set() or self._end <= time.monotonic()
 
     def cancel(self) -> None:
         """Let `is_cancelled` be true from now on."""

@@ -11,6 +11,7 @@
 """
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import logging
@@ -44,6 +45,10 @@ class Execution:
     def __repr__(self) -> str:
         return f"<Execution in {self._threads!r}, {len(self._left)} left to themselves>"
 
+    def is_crowded(self, function: Function) -> bool:
+        """Whether `function` would have to wait for a thread; an async one needs none."""
+        return not is_awaited(function) and self._threads.is_crowded
+
     async def run(self, function: Function, given: dict[str, Any], finish: Callable[[Any], T]) -> T:
         """Return `finish` of what `function` returns for the arguments `given`.
 
@@ -72,8 +77,13 @@ class Execution:
 
     async def _cancel(self, task: "asyncio.Task[Any]") -> None:
         task.cancel()
-        done, _ = await asyncio.wait({task}, timeout=PATIENCE_SECONDS)
-        if not done:
+        now = asyncio.get_running_loop().time
+        end = now() + PATIENCE_SECONDS
+        while not task.done() and now() < end:
+            # We may be cancelled once more, as by the deadline after the client: that is nothing new.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({task}, timeout=end - now())
+        if not task.done():
             self._left.add(task)
             task.add_done_callback(self._left.discard)
             _log.error("function_ignores_cancellation", extra={"left": len(self._left)})

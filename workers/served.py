@@ -37,6 +37,10 @@ class Served(Protocol):
         """Tell that `uri` has no watcher any more; never raises."""
         ...
 
+    def is_crowded(self, request: CallRequest) -> bool:
+        """Whether the function that answers would have to wait for a thread."""
+        ...
+
     def call(self, request: CallRequest) -> Awaitable[CallResult]:
         """Return what a declared function answers; never raises."""
         ...

@@ -56,7 +56,7 @@ class Server:
         calls, notes = (WorkStore(self._redis, one, how.keys, self._group, self.id) for one in self._readers)
         self._store = calls
         self._notes = notes
-        self._calling = Calling(calls, tenants, worker.call, self._knows, rules=rules, room=room)
+        self._calling = Calling(calls, tenants, worker, rules=rules, room=room)
         self._tending = Tending(
             worker, tenants, DemandStore(self._redis, how.keys, self._group, self.id), self._rules.linger
         )
@@ -135,9 +135,6 @@ class Server:
             for client in (*self._readers, self._redis):
                 await client.aclose()
 
-    def _knows(self, declared: str) -> bool:
-        return any(declaration.uri == declared for declaration in self._worker.declarations())
-
     # -- living --------------------------------------------------------------------------------------------
 
     async def _beat_forever(self) -> None:
@@ -157,9 +154,9 @@ class Server:
 
     async def _beat(self) -> None:
         for tenant in self._tenants:
-            asked = time.time()
+            asked = time.monotonic()
             beat = await run(self._redis, registry.beat(self._how.keys, tenant, self._group, self.id))
-            self._calling.clock = beat.server_ms - (asked + time.time()) * 500
+            self._calling.clock = beat.server_ms - (asked + time.monotonic()) * 500
             self._calling.others = self._tending.others = beat.live - 1
             self._after.setdefault(tenant, f"{beat.server_ms}-0")
             epoch = self._epochs.get(tenant)

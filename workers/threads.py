@@ -39,6 +39,12 @@ class Threads:
     def __repr__(self) -> str:
         return f"<Threads {self._name} {self._count} of {self._limit}, {self._waiting} waiting>"
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether what comes now has to wait for a thread."""
+        with self._lock:
+            return self._waiting >= self._free + self._limit - self._count
+
     async def run(self, work: Callable[[], T]) -> T:
         """Return what `work`, which must not raise, returns in one of the threads."""
         loop = asyncio.get_running_loop()

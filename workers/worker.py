@@ -278,6 +278,16 @@ class Worker:
         found = find(templates, uri)
         return None if found is None else found.text
 
+    def is_crowded(self, request: CallRequest) -> bool:
+        """Whether the function that answers would have to wait for a thread."""
+        resource = self._resources.get(request.declared)
+        if resource is None:
+            return False
+        if request.kind == "read":
+            return self._execution.is_crowded(resource.function)
+        asked = resource.lister if request.kind == "list" else resource.completers.get(request.argument)
+        return asked is not None and self._execution.is_crowded(asked.function)
+
     async def call(self, request: CallRequest) -> CallResult:
         """Return what the declared function answers; every failure is a `Failure`, nothing is raised.
 

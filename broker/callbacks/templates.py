@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from broker.core.errors import BrokerError
 from broker.core.identity import TEMPLATES, ResourceKey, TenantId
 from broker.core.revision import ABSENT, Stamp
+from broker.core.template_index import TemplateIndex
 from broker.core.uri_template import BadValue, UriTemplate
 from broker.gathering import Gathering
 from broker.store import registry
@@ -31,6 +32,8 @@ class TemplateSet:
     ordered: tuple[tuple[UriTemplate, Declared], ...] = ()
     fixed: dict[str, Declared] = field(default_factory=dict[str, Declared])
     """Fixed URIs that want demand."""
+    index: TemplateIndex = field(default_factory=lambda: TemplateIndex(()))
+    """Of `ordered`."""
 
     def match(self, uri: str) -> tuple[Declared, BadValue | None] | None:
         """Return the template that answers for `uri`, and a value in it that cannot be decoded.
@@ -38,11 +41,11 @@ class TemplateSet:
         Of those that match it is the most specific. Whether the caller may see the template must be asked
         before anything is said about the value.
         """
-        for template, declared in self.ordered:
-            found = template.match(uri)
-            if found is not None:
-                return declared, found if isinstance(found, BadValue) else None
-        return None
+        found = self.index.match(uri)
+        if found is None:
+            return None
+        place, values = found
+        return self.ordered[place][1], values if isinstance(values, BadValue) else None
 
     @property
     def wants_demand(self) -> bool:
@@ -116,4 +119,4 @@ def _parsed(stamp: Stamp, declared: list[Declared]) -> TemplateSet:
             # A newer release may know shapes that we do not; what it serves, its own replicas answer.
             continue
     parsed.sort(key=lambda pair: pair[0].specificity)
-    return TemplateSet(stamp, tuple(parsed), fixed)
+    return TemplateSet(stamp, tuple(parsed), fixed, TemplateIndex([template for template, _ in parsed]))

@@ -87,6 +87,15 @@ def test_the_release_is_told_on_standard_output(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == f"broker {version('mcp-resource-broker')}\n"
 
 
+def test_what_nobody_published_can_be_touched_and_is_still_not_there(shell: Shell) -> None:
+    """A worker answers it, or nobody: a touch stores nothing that could be read or listed."""
+    done = shell("touch", "users://7/profile")
+    assert (done.returncode, done.stdout.partition(b" at ")[0]) == (0, b"touched users://7/profile")
+    assert shell("list").stdout == b""
+    assert shell("read", "users://7/profile").returncode == 2
+    assert shell("remove", "users://7/profile").stdout.startswith(b"absent users://7/profile")
+
+
 def test_contents_come_from_standard_input_and_leave_byte_for_byte(shell: Shell) -> None:
     data = bytes(range(256))
     assert shell("publish", "bin://all", given=data).returncode == 0

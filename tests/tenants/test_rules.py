@@ -241,6 +241,50 @@ async def test_a_template_for_some_subjects_is_not_there_for_others(
             assert unknown.message.replace("docs://nobody", uri) == forbidden.message
 
 
+async def test_a_touch_of_a_scoped_templates_instance_is_heard_by_those_alone_who_have_the_scope(
+    yard: Yard, acme: str, board: Caller, reader: Caller
+) -> None:
+    """The cue of an instance went to everybody in the tenant who watched it."""
+    worker = Worker("some", tenants=[acme])
+    worker.resource("some://{x}", scopes=["board"])(_echo)
+    instance = "some://1"
+    async with (
+        serving(worker, url=yard.fleet.redis_url, prefix=yard.fleet.prefix),
+        board.handshake() as inner_session,
+        reader.handshake() as outer_session,
+        await board.modern().listen([instance, OPEN]) as inner,
+        await reader.modern().listen([instance, OPEN]) as outer,
+    ):
+        for session in (inner_session, outer_session):
+            await session.subscribe(instance)
+            await session.subscribe(OPEN)
+        inner_get, outer_get = await inner_session.get_stream(), await outer_session.get_stream()
+        await board.http.post(f"{board.api}/touch", json={"uri": instance})
+        for stream in (inner, inner_get):
+            await stream.cue(instance)
+        await board.publish(OPEN, "last")
+        for stream in (outer, outer_get):
+            await stream.cue(OPEN)
+            assert set(stream.cues) == {OPEN}
+
+
+async def test_a_value_that_cannot_be_read_tells_of_no_template_that_is_forbidden(
+    yard: Yard, acme: str, board: Caller, reader: Caller
+) -> None:
+    """Callers were told what was wrong with it, and so that the template was there."""
+    worker = Worker("some", tenants=[acme])
+    worker.resource("some://{x}", scopes=["board"])(_echo)
+    async with serving(worker, url=yard.fleet.redis_url, prefix=yard.fleet.prefix):
+        for uri in ("some://%ZZ", "some://%FF"):
+            unknown, refused = (
+                await refusal(reader.modern(), "docs://nobody"),
+                await refusal(reader.modern(), uri),
+            )
+            assert (refused.status, refused.code) == (unknown.status, unknown.code)
+            assert refused.message == unknown.message.replace("docs://nobody", uri)
+            assert "percent" in (await refusal(board.modern(), uri)).message
+
+
 async def test_an_acknowledgement_confirms_nothing_of_what_is_forbidden(
     board: Caller, reader: Caller
 ) -> None:

@@ -213,6 +213,33 @@ async def test_a_function_that_ignores_its_cancellation_loses_its_place_and_not_
         ends.set()
 
 
+async def test_a_function_whose_call_is_cancelled_twice_is_left_to_itself_with_a_word_and_not_forgotten(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The deadline after the client's leaving cut the wait for it: no word, and nothing held its task."""
+    began, ends = asyncio.Event(), asyncio.Event()
+
+    @worker.resource("stubborn://one")
+    async def stubborn() -> str:
+        began.set()
+        while not ends.is_set():
+            try:
+                await ends.wait()
+            except asyncio.CancelledError:
+                continue
+        return "late"
+
+    try:
+        call = asyncio.create_task(worker.call(request("stubborn://one", seconds=0.3)))
+        await began.wait()
+        call.cancel()
+        await within(asyncio.wait({call}), "the end of a call")
+        assert call.cancelled()
+        assert [each.message for each in caplog.records] == ["function_ignores_cancellation"]
+    finally:
+        ends.set()
+
+
 async def test_functions_that_hang_in_every_thread_leave_async_ones_alone() -> None:
     worker = Worker("attacked", tenant="default", threads=2)
     ends = threading.Event()

@@ -8,7 +8,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from broker.core.declaration import Failure, decode_result
+from broker.core.declaration import Contents, Failure, decode_result, encode_result
 from broker.core.identity import TenantId
 from broker.store.keys import Keys
 from tests.support.mcp import Modern, RpcError
@@ -17,6 +17,8 @@ from tests.support.replica import Fleet
 from tests.support.wait import until
 from tests.workers.serving.conftest import serve
 from workers import Worker
+from workers.calling import ServingRules
+from workers.serving import serving
 
 POISON: list[dict[str, str | bytes]] = [
     {"x": "y"},
@@ -152,6 +154,94 @@ async def test_an_answer_that_a_trimmed_inbox_lost_is_late_and_not_wrong(
         assert error.value.data["reason"] == "worker_late"
         assert await text(client, "lost://1") == "1"
         await until(lambda: raw.xpending(calls, "workers")["pending"] == 0, "nothing is pending")
+
+
+class Occupied:
+    """A fleet's only worker, whose only place is taken: calls wait for the test to take them by hand."""
+
+    def __init__(self, fleet: Fleet, tenant: str, raw: Any) -> None:
+        self.name = Keys(fleet.prefix).calls(TenantId(tenant), "occupied")
+        self.inbox = ""
+        self.worker = Worker("occupied", tenant=tenant)
+        self.executed: list[str] = []
+        self.go = asyncio.Event()
+        self._raw = raw
+        self._keys = Keys(fleet.prefix)
+
+        @self.worker.resource("held://{part}")
+        async def part(part: str) -> str:
+            self.executed.append(part)
+            if part == "first":
+                await self.go.wait()
+            return part
+
+    async def occupy(self, client: Modern) -> "asyncio.Task[str]":
+        reading = asyncio.create_task(text(client, "held://first"))
+        await until(lambda: self.executed == ["first"], "the place is taken")
+        return reading
+
+    async def take(self) -> tuple[bytes, str]:
+        """Take the next call as a process that dies of it; returns its entry and its id."""
+
+        def taken() -> Any:
+            return self._raw.xreadgroup("workers", "dead", {self.name: ">"}, count=1)
+
+        [[_, [[entry, fields]]]] = await until(taken, "a call")
+        self.inbox = self._keys.inbox(fields[b"r"].decode())
+        return entry, fields[b"c"].decode()
+
+    def letter(self, call: str, part: str) -> dict[str, str | bytes]:
+        body = b'[{"uri":"held://%b","text":"%b"}]' % (part.encode(), part.encode())
+        return {"c": call, "v": encode_result(Contents(body))}
+
+    def pending(self) -> tuple[int, int]:
+        return self._raw.xlen(self.name), self._raw.xpending(self.name, "workers")["pending"]
+
+
+ONE_PLACE = ServingRules(concurrency=1)
+
+
+async def test_a_worker_killed_between_its_answer_and_its_acknowledgement_has_it_done_twice_and_told_once(
+    fleet: Fleet, tenant: str, http: httpx.AsyncClient, raw: Any
+) -> None:
+    client, occupied = Modern(fleet[0].url, tenant, http), Occupied(fleet, tenant, raw)
+    async with serving(occupied.worker, url=fleet.redis_url, prefix=fleet.prefix, rules=ONE_PLACE):
+        first = await occupied.occupy(client)
+        reading = asyncio.create_task(text(client, "held://twice"))
+        entry, call = await occupied.take()
+        raw.xadd(occupied.inbox, occupied.letter(call, "twice"))
+        assert await reading == "twice"
+        # Here it dies: answered, never acknowledged. It has been silent for long enough.
+        raw.xclaim(occupied.name, "workers", "dead", 0, [entry], idle=60_000, justid=True)
+        occupied.go.set()
+        assert await first == "first"
+        await until(lambda: occupied.pending() == (0, 0), "nothing pending")
+        assert occupied.executed == ["first", "twice"]
+        assert await text(client, "held://next") == "next"
+
+
+async def test_an_inbox_trimmed_while_an_answer_is_on_its_way_costs_that_answer_and_no_other(
+    hasty_fleet: Fleet, tenant: str, http: httpx.AsyncClient, raw: Any
+) -> None:
+    client, occupied = Modern(hasty_fleet[0].url, tenant, http), Occupied(hasty_fleet, tenant, raw)
+    how = {"url": hasty_fleet.redis_url, "prefix": hasty_fleet.prefix}
+    async with serving(occupied.worker, **how, rules=ONE_PLACE):
+        first = await occupied.occupy(client)
+        reading = asyncio.create_task(text(client, "held://lost"))
+        entry, call = await occupied.take()
+        pipeline = raw.pipeline(transaction=True)
+        pipeline.xadd(occupied.inbox, occupied.letter(call, "lost"))
+        pipeline.xtrim(occupied.inbox, maxlen=0, approximate=False)
+        pipeline.xack(occupied.name, "workers", entry)
+        pipeline.xdel(occupied.name, entry)
+        pipeline.execute()
+        for late in (first, reading):
+            with pytest.raises(RpcError) as error:
+                await late
+            assert error.value.data["reason"] == "worker_late"
+        assert await text(client, "held://next") == "next"
+        assert occupied.executed == ["first", "next"]
+        await until(lambda: occupied.pending() == (0, 0), "nothing pending")
 
 
 async def test_a_template_that_cannot_be_read_takes_no_other_away(

@@ -60,6 +60,12 @@ async def test_an_edited_worker_starts_anew_and_answers_with_its_new_code(tmp_pa
         await until(lambda: says("one"), process.tail, seconds=30)
         module.write_text(SHOP.format(text="two"))
         await until(lambda: says("two"), process.tail, seconds=30)
+        # A file that is saved half-way ends the worker with a sentence, and not the command.
+        module.write_text(SHOP.format(text="broken").replace("def get_config()", "def get_config("))
+        await until(lambda: "shop cannot be imported" in process.tail(), process.tail, seconds=30)
+        assert process.is_running
+        module.write_text(SHOP.format(text="three"))
+        await until(lambda: says("three"), process.tail, seconds=30)
         process.terminate()
         assert process.wait(20) == 0, process.tail()
     finally:
