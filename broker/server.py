@@ -43,8 +43,7 @@ _SHUTDOWN_SECONDS = 5.0
 """How long the app's lifespan may take to end."""
 _DIED = 1
 _COLLECT_AFTER = (50_000, 20, 10)
-"""Python's own, (700, 10, 10), looked at all open streams again after every few hundred that came: a quarter
-of the cost of opening one, and pauses of 60 ms."""
+"""Python's own, (700, 10, 10), looks at all open streams again after every few hundred that come."""
 
 
 class Broker(Protocol):

@@ -11,7 +11,11 @@ Pure. "Run id first" (greeting.py, rule 1) holds for each log by itself on a clu
    been a replica meanwhile, and may be the primary again of what another one had written.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+from redis import exceptions as rx
 
 from broker.store.address import Shape
 from broker.store.errors import StoreUnavailable, ours
@@ -67,3 +71,19 @@ def reign_of(*sections: bytes) -> Reign:
     if why is not None:
         raise ours(why)
     return Reign(server.run_id, server.replication_id)
+
+
+def packed_for(connection: Any, args: Sequence[Any], *, is_asking: bool) -> list[bytes]:
+    """Return a command's bytes as this connection packs them, behind ASKING where the slot is on its way."""
+    asking: list[bytes] = connection.pack_command("ASKING") if is_asking else []
+    return [*asking, *connection.pack_command(*args)]
+
+
+def check_uncut(connection: Any) -> None:
+    """See that the connection is the one that has adopted: sending would open another without a word.
+
+    Raises:
+        RedisError: it was cut meanwhile.
+    """
+    if not connection.is_connected:
+        raise rx.ConnectionError("the connection was cut")

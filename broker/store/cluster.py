@@ -22,7 +22,7 @@ from redis import exceptions as rx
 from redis.asyncio import BlockingConnectionPool, Redis
 
 from broker.store.address import Host
-from broker.store.adoption import Standing, reign_of
+from broker.store.adoption import Standing, check_uncut, packed_for, reign_of
 from broker.store.greeting import adopt_command
 from broker.store.keys import Keys
 from broker.store.slots import (
@@ -287,8 +287,10 @@ class Cluster(Redis):
             connection: Any = await cast("Any", pool).get_connection()
             try:
                 await self._adopt(connection, slot, is_asking=is_asking)
-                packed = [packed for args, _ in commands for packed in _packed(connection, args, is_asking)]
-                _check_uncut(connection)
+                packed = [
+                    part for args, _ in commands for part in packed_for(connection, args, is_asking=is_asking)
+                ]
+                check_uncut(connection)
                 await connection.send_packed_command(packed, check_health=False)
                 return [await self._reply(connection, command, is_asking=is_asking) for command in commands]
             finally:
@@ -317,8 +319,10 @@ class Cluster(Redis):
             return
         number = self.topology.numbers[slot]
         command = adopt_command(self._keys, number, standing.reign.identity, self._log_length)
-        _check_uncut(connection)
-        await connection.send_packed_command(_packed(connection, command, is_asking), check_health=False)
+        check_uncut(connection)
+        await connection.send_packed_command(
+            packed_for(connection, command, is_asking=is_asking), check_health=False
+        )
         if is_asking:
             await connection.read_response()
         try:
@@ -417,18 +421,3 @@ def _node_client(pool: BlockingConnectionPool) -> Redis:
     client = cast("Any", Redis)(connection_pool=pool)
     client.auto_close_connection_pool = False
     return client
-
-
-def _packed(connection: Any, args: Sequence[Any], is_asking: bool) -> list[bytes]:  # noqa: FBT001 - one of its kind
-    asking: list[bytes] = connection.pack_command("ASKING") if is_asking else []
-    return [*asking, *connection.pack_command(*args)]
-
-
-def _check_uncut(connection: Any) -> None:
-    """See that the connection is the one that has adopted: sending would open another without a word.
-
-    Raises:
-        RedisError: it was cut meanwhile.
-    """
-    if not connection.is_connected:
-        raise rx.ConnectionError("the connection was cut")

@@ -13,7 +13,7 @@ from redis import BlockingConnectionPool, Redis
 from redis import exceptions as rx
 
 from broker.store.address import Host
-from broker.store.adoption import Standing, reign_of
+from broker.store.adoption import Standing, check_uncut, packed_for, reign_of
 from broker.store.greeting import adopt_command
 from broker.store.keys import Keys
 from broker.store.slots import (
@@ -158,8 +158,10 @@ class SyncCluster(Redis):
         connection: Any = cast("Any", pool).get_connection()
         try:
             self._adopt(connection, slot, is_asking=is_asking)
-            packed = [packed for args, _ in commands for packed in _packed(connection, args, is_asking)]
-            _check_uncut(connection)
+            packed = [
+                part for args, _ in commands for part in packed_for(connection, args, is_asking=is_asking)
+            ]
+            check_uncut(connection)
             connection.send_packed_command(packed, check_health=False)
             return [self._reply(connection, command, is_asking=is_asking) for command in commands]
         finally:
@@ -184,8 +186,10 @@ class SyncCluster(Redis):
         if standing.adopted.get(slot) == turn:
             return
         command = adopt_command(self._keys, self._numbers[slot], standing.reign.identity, None)
-        _check_uncut(connection)
-        connection.send_packed_command(_packed(connection, command, is_asking), check_health=False)
+        check_uncut(connection)
+        connection.send_packed_command(
+            packed_for(connection, command, is_asking=is_asking), check_health=False
+        )
         if is_asking:
             connection.read_response()
         try:
@@ -259,18 +263,3 @@ def on_connect(connection: Any) -> None:
     connection.on_connect_check_health(check_health=False)
     connection.standing = None
     look(connection)
-
-
-def _packed(connection: Any, args: Sequence[Any], is_asking: bool) -> list[bytes]:  # noqa: FBT001 - one of its kind
-    asking: list[bytes] = connection.pack_command("ASKING") if is_asking else []
-    return [*asking, *connection.pack_command(*args)]
-
-
-def _check_uncut(connection: Any) -> None:
-    """See that the connection is the one that has adopted: sending would open another without a word.
-
-    Raises:
-        RedisError: it was cut meanwhile.
-    """
-    if not connection.is_connected:
-        raise rx.ConnectionError("the connection was cut")

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.replicas.conftest import Bench
-from tests.support.mcp import Handshake, Modern, new_http
+from tests.support.mcp import Handshake, Modern, RpcError, new_http
 from tests.support.replica import Replica
 from tests.support.wait import until
 from workers import Worker
@@ -107,7 +107,7 @@ def _worker(tenant: str) -> Worker:
 async def _served(replica: Replica, http: httpx.AsyncClient) -> bool:
     try:
         return [await Modern(replica.url, tenant, http).read("called://1") for tenant in TENANTS] != []
-    except Exception:
+    except RpcError:
         return False
 
 
